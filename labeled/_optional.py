@@ -1,9 +1,7 @@
 """Libraries that ``import labeled`` does without: each is imported at its first use.
 
-:class:`LazyModule` is for what every installation has but not every program uses, and which
-takes long to import; :func:`extra_module` for optional libraries. Each of those has a
-door of its own, which says what it is needed for. :func:`import_optional` is for those that
-something else stands in for.
+:func:`extra_module` is for optional libraries. Each has a door of its own, which says what it is
+needed for. :func:`import_optional` is for those that something else stands in for.
 """
 
 from __future__ import annotations
@@ -12,30 +10,6 @@ import importlib
 from typing import Any
 
 from labeled.errors import MissingExtraError, how_to_install
-
-
-class LazyModule:
-    """Stands for a module until something in it is asked for.
-
-    Examples
-    --------
-    >>> fractions = LazyModule("fractions")
-    >>> fractions
-    <fractions, imported when used>
-    >>> fractions.Fraction(1, 2)
-    Fraction(1, 2)
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        found = getattr(importlib.import_module(self._name), attribute)
-        setattr(self, attribute, found)  # the next time it is found without coming here
-        return found
-
-    def __repr__(self) -> str:
-        return f"<{self._name}, imported when used>"
 
 
 def extra_module(name: str, needed: str, libraries: str, extra: str) -> Any:

@@ -38,7 +38,6 @@ from dask.utils import parse_bytes
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
-from labeled._optional import LazyModule
 from labeled.dataset.dataset import Dataset
 from labeled.errors import DimsError, warn
 from labeled.formats.cf import encoding_of
@@ -46,9 +45,6 @@ from labeled.formats.reader import read_rows
 from labeled.selection import Selection
 from labeled.sources.readers import BLOCK_BYTES
 from labeled.sources.source import Source, enough_memory
-
-da: Any = LazyModule("dask.array")
-core: Any = LazyModule("dask.array.core")
 
 MAX_BLOCKS = 10_000
 """Blocks an array is cut into at most, unless chunks are given outright."""
@@ -181,16 +177,18 @@ def dask_array(array: LazyArray, blocks: BlockLengths) -> Any:
     FileFormatError
         If the source reaches past the end of its file.
     """
+    from dask.array.core import Array, getter  # takes long to import, and not every program asks
+
     source = array.source
     source.check_claim(0)
     name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, array.rows.token, blocks)}"
     axes = "".join(chr(97 + axis) for axis in range(len(blocks)))
     every = (slice(None),) * len(blocks)
     read = Blocks(array, blocks)
-    layer = blockwise(core.getter, name, axes, read, axes, every, None, numblocks={})
+    layer = blockwise(getter, name, axes, read, axes, every, None, numblocks={})
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[])
     meta = np.empty((0,) * len(blocks), source.dtype)
-    return da.Array(graph, name, chunks=blocks, meta=meta, shape=array.shape)
+    return Array(graph, name, chunks=blocks, meta=meta, shape=array.shape)
 
 
 def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLengths:
@@ -211,6 +209,8 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
     DimsError
         If `chunks` do not fit the source.
     """
+    from dask.array.core import normalize_chunks
+
     shape, dims = (len(selection), *source.row_shape), source.dims
     if isinstance(chunks, tuple | list):
         wanted = tuple(chunks)
@@ -221,7 +221,7 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
     auto = [axis for axis, each in enumerate(wanted) if isinstance(each, str) and each == "auto"]
     try:
         asked = tuple(-1 if axis in auto else each for axis, each in enumerate(wanted))
-        sizes = list(da.core.normalize_chunks(asked, shape, dtype=source.dtype))
+        sizes = list(normalize_chunks(asked, shape, dtype=source.dtype))
         if any(length < 0 for each in sizes for length in each):
             raise ValueError("lengths are at least 1, or -1 for the whole dim")
     except (ValueError, TypeError, ZeroDivisionError) as error:

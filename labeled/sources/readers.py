@@ -16,7 +16,6 @@ from dask.core import flatten
 from dask.local import get_sync
 from dask.optimization import cull
 
-from labeled._optional import LazyModule
 from labeled.errors import ReadError
 from labeled.formats.reader import UNSTORED, ByteRanges, Cost, Joined, MemoryReader
 from labeled.formats.reader import Rows as FileRows
@@ -31,8 +30,6 @@ from labeled.ragged.flat import (
 )
 
 Array = npt.NDArray[Any]
-
-core: Any = LazyModule("dask.array.core")
 
 BLOCK_BYTES = 1 << 24
 """Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
@@ -136,8 +133,11 @@ class DaskBlocks:
             raise ReadError(
                 f"{self.where}: computing rows {start} to {stop - 1} failed: {error}"
             ) from error
-        several = isinstance(keys[number], list)  # one inside the other, axis by axis
-        return np.asarray(core.concatenate3([found]) if several else found)
+        if not isinstance(keys[number], list):
+            return np.asarray(found)
+        from dask.array.core import concatenate3  # of blocks one inside the other, axis by axis
+
+        return np.asarray(concatenate3([found]))
 
 
 class BlockReader:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled import permute
-from labeled._optional import LazyModule, extra_module
+from labeled._optional import extra_module
 from labeled.device import (
     Array,
     astype,
@@ -34,7 +34,6 @@ from labeled.device import (
 )
 from labeled.errors import SpaceError, SpaceTypeError
 
-da: Any = LazyModule("dask.array")
 Axes = Sequence[str | int]
 Mode = Literal["merge", "concatenate"]
 _RANK = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

@@ -28,7 +28,6 @@ from labeled.spaces.arrays import (
     cast,
     check_labels,
     csr,
-    da,
     hstack,
     is_dask,
     is_sparse,
@@ -252,13 +251,17 @@ def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
 def side_by_side(pieces: list[Any]) -> Any:
     """Return rows, dense, sparse or lazy, joined along the features."""
     if any(map(is_dask, pieces)):
-        return da.concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
+        from dask.array import concatenate  # is imported by now
+
+        return concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
     return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
 
 
 # ---------------------------------------------------------------- dask batches
 def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
     """Return the dask array of `run` applied to every chunk of rows of `x`."""
+    from dask.array import blockwise
+
     axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
     whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
     empty, none = x._meta, source.sizes(0)
@@ -268,7 +271,7 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
     sizes = target.sizes(0)
     inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
     outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))
-    return da.blockwise(
+    return blockwise(
         partial(_run_chunk, run, source, target),
         outer,
         whole,

@@ -21,7 +21,7 @@ import numpy as np
 from labeled.compat.errors import check, old, require
 from labeled.compat.pylearn2 import config
 from labeled.compat.pylearn2.utils import csr_matrix
-from labeled.spaces.arrays import da, is_dask, is_sparse
+from labeled.spaces.arrays import is_dask, is_sparse
 
 DTYPES = (
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -309,6 +309,8 @@ class SimplyTypedSpace(Space):
         made = self._zeros_dtype(dtype)
         axis, shape = self.get_batch_axis(), self.sizes(batch_size or 0)
         chunks = tuple("auto" if i == axis else -1 for i in range(len(shape)))
+        import dask.array as da
+
         zeros = da.zeros(shape, dtype=made, chunks=chunks)
         if batch_size is None:  # a length that is not known
             unknown = tuple((np.nan,) if i == axis else c for i, c in enumerate(zeros.chunks))
