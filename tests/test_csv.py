@@ -97,6 +97,18 @@ def test_rows_are_cut_where_the_parser_ends_them(tmp_path_factory, text):
     assert each == [*whole["a"].to_pylist(), *whole["b"].to_pylist()]
 
 
+@pytest.mark.parametrize("noted", [1, 7, 64, 10_000])
+def test_rows_are_found_however_few_of_them_are_noted(tmp_path, monkeypatch, noted):
+    for name, value in {"MAX_NOTED": noted, "BLOCK_BYTES": 200, "READ_BYTES": 999}.items():
+        monkeypatch.setattr(f"labeled.formats.csv.index.{name}", value)
+    lines = [f'{i},"{"x" * (i % 37)}\n"' for i in range(1999)]
+    path = put(tmp_path / "a.csv", "n,word\n\n" + "\r\n".join(lines))
+    ds = labeled.open_dataset(path, columns="separate")
+    assert ds["n"].values.tolist() == list(range(1999))
+    some = [1998, 0, 777, 1024, 777]
+    assert ds.subset(some)["word"].values.tolist() == ["x" * (i % 37) + "\n" for i in some]
+
+
 def table(n=200, seed=0):
     rng = np.random.default_rng(seed)
     return np.round(rng.standard_normal((n, 4)), 3), rng.integers(0, 10, n)
