@@ -134,6 +134,8 @@ def test_the_batch_axis_moves_last():
 
 
 def test_labelled_and_lazy_arrays_are_turned_to_their_samples():
+    cast = ArrayDataProvider(IMAGES, batch_size=5, dtype={"data": "float32"}, scale={"data": 0.5})
+    np.testing.assert_array_equal(joined(cast), IMAGES / np.float32(2))
     image = xr.DataArray(IMAGES, dims=("batch", "y", "x")).transpose("y", "x", "batch")
     odd = ArrayDataProvider(xr.DataArray(IMAGES, dims=(0, 1, 2)), batch_size=5)
     np.testing.assert_array_equal(joined(odd), IMAGES)

@@ -19,6 +19,7 @@ from dask.utils import format_bytes
 
 import labeled
 from labeled.cli import options as opt
+from labeled.cli.bench import touch
 from labeled.errors import MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY, memory_of
 
@@ -26,7 +27,7 @@ N_DIGITS, TEST_EVERY = 1_797, 5
 ROW_BYTES = 65
 """An image of 8 x 8 and its target."""
 
-BLOCK_ROWS, BATCH_ROWS, TIMES_MEMORY, SEED, CACHE_LINE = 1 << 15, 256, 4, 7, 64
+BLOCK_ROWS, BATCH_ROWS, TIMES_MEMORY, SEED = 1 << 15, 256, 4, 7
 EPOCHS, MAX_STEPS, TRACED_S = 40, 2_000, 2.0
 AXES = "channel height width batch"
 IMAGES, TARGETS = "image_features", "targets"
@@ -125,9 +126,7 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int) -> None:
     n_bytes, shapes, began = 0, "", perf_counter()
     for arrays in dataset.batches(BATCH_ROWS, **options):
         shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
-        for array in arrays:
-            array.reshape(-1).view(np.uint8)[::CACHE_LINE].sum()
-            n_bytes += array.nbytes
+        n_bytes += touch(arrays)
     seconds = perf_counter() - began
     click.echo(f"  first batch: {shapes}")
     click.echo(

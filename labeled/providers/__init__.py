@@ -25,10 +25,9 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled import permute
-from labeled._validation import check_arguments, check_keywords, flag, keywords_of
+from labeled._validation import check_arguments, check_keywords, flag
 from labeled.device import (
     Array,
-    Device,
     adopted,
     dtype_of,
     is_array,
@@ -98,8 +97,7 @@ class DataProvider:
         """Begin a pass; loops that are still running go on."""
         return self._whole_batches(self._next_pass())
 
-    def __iter__(self) -> Iterator[DataBatch]:
-        return self.eachbatch()
+    __iter__ = eachbatch
 
     def __getstate__(self) -> dict[str, Any]:
         n_begun = self._n_begun - (self._waiting is not None)
@@ -316,7 +314,6 @@ def _by_name(
     return found
 
 
-@check_arguments(LoaderError)
 def ArrayDataProvider(
     data: Any,
     label: Any = None,
@@ -324,13 +321,7 @@ def ArrayDataProvider(
     shuffle: Shuffle = False,
     data_padding: Any = 0,
     label_padding: Any = 0,
-    *,
-    roll_over: bool = False,
-    seed: int | None = None,
-    axes: BatchAxis = "first",
-    shard: tuple[int, int] = (0, 1),
-    memory: float | str | None = None,
-    device: str | Device = "cpu",
+    **options: Any,
 ) -> LoaderProvider:
     """Batches of arrays; a :class:`~labeled.providers.DataProvider`.
 
@@ -349,20 +340,13 @@ def ArrayDataProvider(
         Another order every epoch; data and labels stay together.
     data_padding, label_padding : scalar
         Fill the samples that the last batch lacks.
-    roll_over : bool
-        Fill them with samples of the same epoch instead, beginning at its first one.
+    **options
+        `roll_over`: fill them with samples of the same epoch instead, beginning at its first one.
         ``count_samples`` tells the real ones either way. All parts then have as many batches,
-        also one that has no sample of its own, where none is real.
-    seed : int, optional
-        Every order is a function of it and the epoch; drawn once when not given.
-    axes : {"first", "last"}
-        Where the batch axis of what is handed out stands.
-    shard : (index, count)
-        Which share of every epoch is served.
-    memory : size
-        The most that a loop over lazy arrays adds to the memory of the process.
-    device : "cpu", "cuda", "cuda:<n>" or Device
-        Where batches are made; as for :meth:`labeled.Dataset.batches`.
+        also one that has no sample of its own, where none is real. `axes` ("first" or "last") is
+        where the batch axis of what is handed out stands. `seed`, `shard`, `memory` and `device`
+        are those of :meth:`labeled.Dataset.batches`, as are the others that
+        :meth:`labeled.Dataset.as_provider` takes.
 
     Raises
     ------
@@ -383,6 +367,7 @@ def ArrayDataProvider(
     [4. 5. 6. 7.] 4
     [8. 9. 0. 0.] 2
     """
+    check_keywords("ArrayDataProvider", options, OPTIONS)
     named = _by_array_name(data, "data"), _by_array_name(label, "softmax_label")
     arrays = {**named[0], **named[1]}
     sources = {name: _source_of(name, array) for name, array in arrays.items()}
@@ -390,9 +375,9 @@ def ArrayDataProvider(
     if len(set(counts.values())) > 1:
         raise LoaderError(f"data and labels hold different numbers of samples: {counts}")
 
-    def served(used: list[str], size: int, **options: Any) -> Loader:
+    def served(used: list[str], size: int, **loading: Any) -> Loader:
         rows = {name: Selection.all(n) for name, n in counts.items()}
-        return Loader(LoaderPlan(sources, rows, {}, counts[used[0]], BatchOptions(size, **options)))
+        return Loader(LoaderPlan(sources, rows, {}, counts[used[0]], BatchOptions(size, **loading)))
 
     return provider_of(
         served,
@@ -401,13 +386,8 @@ def ArrayDataProvider(
         batch_size=batch_size,
         data_padding=data_padding,
         label_padding=label_padding,
-        roll_over=roll_over,
-        axes=axes,
         shuffle=shuffle,
-        seed=seed,
-        shard=shard,
-        memory=memory,
-        device=device,
+        **options,
     )
 
 
@@ -601,8 +581,6 @@ def provider(
     >>> noise.provide_data, len(list(noise))
     ([('data', (3, 4))], 2)
     """
-    known = [name for name in keywords_of(IteratorProvider) if name != "iterable"]
-    check_keywords("provider", options, known, ["seed"])
     if function is None:
         return lambda made: provider(made, seed=seed, **options)
     if not callable(function):
