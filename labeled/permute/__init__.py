@@ -141,8 +141,7 @@ def copy(
     if isinstance(src, Taken):
         changes = {"dtype": dtype, "scale": scale, "shift": shift, "threads": threads}
         return gather(src.src, src.rows, axes, out=out, **changes)
-    src = np.asarray(src) if isinstance(src, np.generic) else src
-    return _copied(plan.Operands(src, None, scale, shift), axes, out, dtype, threads)
+    return _copied(src, None, axes, out, dtype, scale, shift, threads)
 
 
 def gather(
@@ -190,33 +189,40 @@ def gather(
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     _namespace(src)
     chosen = plan.checked_rows(rows, src.shape[0])
-    return _copied(plan.Operands(src, chosen, scale, shift), axes, out, dtype, threads)
+    return _copied(src, chosen, axes, out, dtype, scale, shift, threads)
 
 
 def _copied(
-    read: plan.Operands, axes: Sequence[int], out: Any, dtype: Any, threads: int | None
-) -> Any:
-    if not isinstance(read.src, np.ndarray):
-        return _in_its_library(read, axes, out, dtype)
+    src: Any, rows: Rows | None, axes: Sequence[int], out: Any, dtype: Any, scale: Any,
+    shift: Any, threads: int | None,
+) -> Any:  # fmt: skip
+    if isinstance(src, np.generic):
+        src = np.asarray(src)
+    elif not isinstance(src, np.ndarray):
+        return _in_its_library(src, rows, axes, out, dtype, scale, shift)
     if threads is not None and threads < 1:
         raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
-    found = plan.plan_of(read.request(axes, dtype))
-    result = plan.checked_out(out, found.shape, found.final, read.src)
+    found = plan.plan_for(src, rows, axes, dtype, scale, shift)
+    result = plan.checked_out(out, found.shape, found.final, src)
+    if found.plain:
+        result[...] = src.transpose(found.order)
+        return result
     if found.size == 0:
         return result
     if found.scaled:
-        scale = plan.checked_factor("scale", read.scale, found.compute)
-        shift = plan.checked_factor("shift", read.shift, found.compute)
-        read = plan.Operands(read.src, read.rows, scale, shift)
-    if not compiled.run(found, result, read, threads):
-        _by_tiles(found, result, read, threads)
+        scale = plan.checked_factor("scale", scale, found.compute)
+        shift = plan.checked_factor("shift", shift, found.compute)
+    if not compiled.run(found, result, src, rows, scale, shift, threads):
+        _by_tiles(found, result, src, rows, scale, shift, threads)
     return result
 
 
 # ---------------------------------------------------------------- tiles, by NumPy alone
-def _by_tiles(copied: CopyPlan, dst: Array, read: plan.Operands, threads: int | None) -> None:
+def _by_tiles(
+    copied: CopyPlan, dst: Array, src: Array, rows: Rows | None, scale: Array | None,
+    shift: Array | None, threads: int | None,
+) -> None:  # fmt: skip
     """Write ``src * scale + shift`` into `dst` tile by tile, on up to so many threads."""
-    src, rows, scale, shift = read
     blocks = _blocks(copied)
     if blocks is None:
         dst[...] = src.transpose(copied.order)
@@ -306,16 +312,17 @@ def _namespace(src: Any) -> Any:
         raise ArrayError(f"{what} is not an array; pass numpy.asarray(...) of it") from None
 
 
-def _in_its_library(read: plan.Operands, axes: Sequence[int], out: Any, dtype: Any) -> Any:
+def _in_its_library(
+    src: Any, rows: Rows | None, axes: Sequence[int], out: Any, dtype: Any, scale: Any, shift: Any
+) -> Any:
     """Permute, cast and scale where `src` is; the same rules as for NumPy arrays."""
-    src, rows, scale, shift = read
     xp = _namespace(src)
     if out is not None:
         raise ArrayError(f"out is for NumPy arrays; leave it out for {type(src).__name__}")
     order = plan.checked_order(axes, src.ndim)
     with device.kernels_at(src):
         if device.is_cupy(src):
-            made = cuda.copied(read, order, dtype)
+            made = cuda.copied(src, rows, order, dtype, scale, shift)
             if made is not None:
                 return made
         if dtype is not None and not isinstance(dtype, str | type | np.dtype):

@@ -38,7 +38,7 @@ import numpy as np
 
 from labeled.errors import how_to_install
 from labeled.permute import workers
-from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Operands, Rows, Shape, address_of
+from labeled.permute.plan import CACHE_LINE, SHORT_RUN, Array, CopyPlan, Rows, Shape, address_of
 
 Loop = Callable[..., Any]
 
@@ -68,9 +68,6 @@ ENOUGH_ROW_BYTES = 256
 
 ENOUGH_RUNS = 1024
 """Axes join the rows of ``runs`` until there are so many."""
-
-SHORT_RUN_BYTES = 64
-"""Runs up to this are moved by a kernel, longer ones as fast by NumPy."""
 
 SMALL_TILE_BYTES = 256
 """Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
@@ -179,14 +176,17 @@ def loop(function: Loop, **options: Any) -> Loop:
 
 
 # ---------------------------------------------------------------- a copy by a kernel
-def run(plan: CopyPlan, dst: Array, read: Operands, threads: int | None) -> bool:
+def run(
+    plan: CopyPlan, dst: Array, src: Array, rows: Rows | None, scale: Array | None,
+    shift: Array | None, threads: int | None,
+) -> bool:  # fmt: skip
     """Make a copy by a kernel; False, with nothing written, where none is at hand or fits."""
     if plan.moved_bytes < USE_BYTES or not _loaded(worth=plan.moved_bytes >= LOAD_BYTES):
         return False
     call = _call(plan)
     if call is None:
         return False
-    (src, rows, scale, shift), table = read, call.table
+    table = call.table
     if rows is not None and call.gathered is not None:
         place, shape, row_bytes = call.gathered
         table = table.copy()
@@ -244,7 +244,7 @@ def _call(plan: CopyPlan) -> _Call | None:
     n_rows, row_step = _count(lengths, rows), 0 if plan.axis == last else plan.at[last]
     if by_runs:
         kernel = "runs"
-        if plan.pure and (n_fast * size > SHORT_RUN_BYTES or plan.axis is not None):
+        if plan.pure and (n_fast * size > SHORT_RUN or plan.axis is not None):
             return None
     elif 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
         kernel, woven = "weaves", (n_rows, 1)

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import is_cupy
-from labeled.permute.plan import CopyPlan, Operands, Request, packed, plan_of
+from labeled.permute.plan import CopyPlan, Rows, packed, plan_for
 
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
@@ -209,25 +209,27 @@ class Launch(NamedTuple):
     table: npt.NDArray[Any]
 
 
-def copied(read: Operands, axes: Sequence[int], dtype: Any) -> Any | None:
+def copied(
+    src: Any, rows: Rows | None, axes: Sequence[int], dtype: Any, scale: Any, shift: Any
+) -> Any | None:
     """Copy a CuPy array into another order of its axes; None where the kernel does not fit.
 
     What describes the copy travels with the launch, and so do factors that are few: nothing but
     the numbers of gathered rows is sent to the device first. Factors are the host's.
     """
-    cupy, (src, rows, scale, shift) = sys.modules["cupy"], read
+    cupy = sys.modules["cupy"]
     if dtype is None and scale is None and shift is None:
         item = _run_item(src, axes)
         if item is not None:
             shape = (*src.shape[:-1], src.shape[-1] * src.dtype.itemsize // item.itemsize)
             steps = (*src.strides[:-1], item.itemsize)
             runs = cupy.ndarray(shape, item, src.data, steps)
-            made = copied(read._replace(src=runs), axes, None)
+            made = copied(runs, rows, axes, None, None, None)
             if made is not None:
                 return made.view(src.dtype)
     if is_cupy(scale) or is_cupy(shift):
         return None
-    launch = launch_of(read.request(axes, dtype))
+    launch = launch_of(plan_for(src, rows, axes, dtype, scale, shift))
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None
     found, items = launch.plan, launch.items
@@ -267,12 +269,11 @@ def _run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
 
 
 @lru_cache(maxsize=512)
-def launch_of(request: Request) -> Launch | None:
+def launch_of(found: CopyPlan) -> Launch | None:
     """Describe a copy to the kernel, see `SOURCE`; None where it does not fit."""
-    found, item_bytes = plan_of(request), request.dtype.itemsize
+    item_bytes = found.item.itemsize
     axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
-    reach = sum((n - 1) * abs(s) for n, s in zip(request.shape, request.strides, strict=True))
-    wide = max(reach // item_bytes, found.size) >= NARROW_ITEMS
+    wide = max(found.reach // item_bytes, found.size) >= NARROW_ITEMS
     types, place = found.kernel_items(), np.dtype(np.int64 if wide else np.int32)
     if types is None or not axes or len(found.lengths) > MAX_AXES:
         return None

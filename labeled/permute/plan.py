@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +45,12 @@ MOVED = (1, 2, 4, 8)
 
 CAST_FROM = frozenset("?bBhHiIlLqQfd")
 CAST_TO = frozenset("fd")
+
+SHORT_RUN = 64
+"""Runs up to this are moved by a kernel, longer ones as fast by NumPy."""
+
+FEW_ITEMS = 1024
+"""Pure moves of so few items are over before a way for them is chosen."""
 
 WIDE_ITEMS = 4096
 """Factors that change along a short last axis are repeated up to so many items."""
@@ -186,44 +192,11 @@ def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Arr
 
 
 # ---------------------------------------------------------------- plans
-class Request(NamedTuple):
-    """What makes one plan serve another call: lengths, steps and dtypes, no addresses."""
-
-    shape: Shape
-    strides: Shape
-    dtype: np.dtype[Any]
-    axes: Shape
-    final: Any
-    scale: Shape | None
-    """The shape of the scale; None without one."""
-    shift: Shape | None
-    n_rows: int | None
-
-
-class Operands(NamedTuple):
-    """What a copy reads."""
-
-    src: Any
-    rows: Rows | None
-    """Those of `src` that are gathered, all in order where it is None."""
-    scale: Any
-    shift: Any
-
-    def request(self, axes: Sequence[int], final: Any) -> Request:
-        """Return what to plan."""
-        src, rows, scale, shift = self
-        by_scale = None if scale is None else np.shape(scale)
-        by_shift = None if shift is None else np.shape(shift)
-        n_rows = None if rows is None else len(rows)
-        fixed = src.shape, src.strides, src.dtype, tuple(axes), final
-        return Request(*fixed, by_scale, by_shift, n_rows)
-
-
 @dataclass(frozen=True, eq=False)
 class CopyPlan:
     """A copy in the destination's order; `lengths` and steps are those of the merged axes.
 
-    Plans are kept, one for a request, so what follows from one is found by its identity.
+    Plans are kept, so what follows from one is found by its identity.
     """
 
     order: Shape
@@ -250,6 +223,10 @@ class CopyPlan:
     """Whether items only move."""
     moved_bytes: int
     """Bytes read and written."""
+    reach: int
+    """Bytes from the first to the last item of the source."""
+    plain: bool
+    """Whether NumPy's own copy is as fast as memory, or so short that no other is faster."""
 
     @property
     def whole_rows(self) -> bool:
@@ -278,20 +255,34 @@ class CopyPlan:
         return (np.dtype(np.uint8) if item.kind == "b" else item), final
 
 
+def plan_for(
+    src: Any, rows: Rows | None, axes: Sequence[int], final: Any, scale: Any, shift: Any
+) -> CopyPlan:
+    """Check a copy and plan it: once for all arrays of these lengths, steps and dtypes."""
+    by_scale = None if scale is None else np.shape(scale)
+    by_shift = None if shift is None else np.shape(shift)
+    n_rows = None if rows is None else len(rows)
+    key = src.shape, src.strides, src.dtype, tuple(axes), final, by_scale, by_shift, n_rows
+    return plan_of(*key)
+
+
 @lru_cache(maxsize=512)
-def plan_of(request: Request) -> CopyPlan:
-    """Check a request and plan it; raises what :mod:`~labeled.permute.plan` raises."""
-    order = checked_order(request.axes, len(request.shape))
-    scaled = request.scale is not None or request.shift is not None
-    final = result_dtype(request.dtype, request.final, scaled)
-    compute = compute_dtype(request.dtype, final) if scaled else final
-    lengths = request.shape if request.n_rows is None else (request.n_rows, *request.shape[1:])
+def plan_of(
+    src_shape: Shape, strides: Shape, item: np.dtype[Any], axes: Shape, asked: Any,
+    scale: Shape | None, shift: Shape | None, n_rows: int | None,
+) -> CopyPlan:  # fmt: skip
+    """Plan a copy, of factors of these shapes; raises what :mod:`~labeled.permute.plan` raises."""
+    order = checked_order(axes, len(src_shape))
+    scaled = scale is not None or shift is not None
+    final = result_dtype(item, asked, scaled)
+    compute = compute_dtype(item, final) if scaled else final
+    lengths = src_shape if n_rows is None else (n_rows, *src_shape[1:])
     shape = tuple(map(lengths.__getitem__, order))
-    steps = [packed(shape, final.itemsize), tuple(map(request.strides.__getitem__, order))]
-    for name, factor in (("scale", request.scale), ("shift", request.shift)):
+    steps = [packed(shape, final.itemsize), tuple(map(strides.__getitem__, order))]
+    for name, factor in (("scale", scale), ("shift", shift)):
         if factor is not None:
             steps.append(_factor_steps(name, factor, lengths, order))
-    gathered = None if request.n_rows is None else order.index(0)
+    gathered = None if n_rows is None else order.index(0)
     groups = ((),) if 0 in shape else merged_axes(shape, steps, gathered) or ((),)
     axis = groups.index((gathered,)) if (gathered,) in groups else None
     merged, to, at, varies, fast = [], [], [], [], None
@@ -301,17 +292,20 @@ def plan_of(request: Request) -> CopyPlan:
         to.append(step)
         at.append(src_step)
         varies.append(any(others))
-        if src_step == request.dtype.itemsize and number != axis:
+        if src_step == item.itemsize and number != axis:
             fast = number
     repeat = _repeat(merged, to, at, varies, axis)
     if repeat > 1:
         merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
         to[-2], at[-2] = to[-2] * repeat, at[-2] * repeat
-    size = math.prod(shape)
+    size, last, pure = math.prod(shape), len(groups) - 1, not scaled and item == final
+    runs = fast is None or (fast == last and merged[last] * item.itemsize > SHORT_RUN)
+    plain = pure and n_rows is None and (runs or size <= FEW_ITEMS)
+    reach = sum((n - 1) * abs(step) for n, step in zip(src_shape, strides, strict=True))
     return CopyPlan(
-        order, shape, request.dtype, final, compute, scaled, groups, repeat,
-        tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size,
-        not scaled and request.dtype == final, size * (request.dtype.itemsize + final.itemsize),
+        order, shape, item, final, compute, scaled, groups, repeat,
+        tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size, pure,
+        size * (item.itemsize + final.itemsize), reach, plain,
     )  # fmt: skip
 
 
