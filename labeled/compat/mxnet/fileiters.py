@@ -25,14 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, Row
-from labeled.compat.mxnet.parameters import (
-    CSV,
-    MNIST,
-    Version,
-    files_of,
-    options_of,
-    read_parameters,
-)
+from labeled.compat.mxnet.parameters import Version, files_of, options_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import FileFormatError, LoaderError
 
@@ -65,7 +58,7 @@ class CSVIter(MXDataProvider):
     """
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        asked = read_parameters("CSVIter", CSV, parameters, version, strict=strict)
+        asked = read_parameters("CSVIter", parameters, version, strict=strict)
         dtype = asked.dtype if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
@@ -241,7 +234,7 @@ class MNISTIter(MXDataProvider):
     _ahead = 0
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        asked = read_parameters("MNISTIter", MNIST, parameters, version, strict=strict)
+        asked = read_parameters("MNISTIter", parameters, version, strict=strict)
         part, parts, size = asked.part_index, asked.num_parts, asked.batch_size
         if part >= parts:
             raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")

@@ -30,14 +30,7 @@ import numpy.typing as npt
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
-from labeled.compat.mxnet.parameters import (
-    IMAGES,
-    Parameter,
-    Rules,
-    Version,
-    files_of,
-    read_parameters,
-)
+from labeled.compat.mxnet.parameters import Rules, Version, files_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError
 from labeled.formats.bytesource import stamp_of
@@ -93,11 +86,8 @@ class ImageRecordIter(MXDataProvider):
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
         rules = self._rules = self._newest_rules if version == "1.9.1" else version
-        title, table = type(self).__name__, IMAGES
-        if version == "1.9.1":
-            table = {**IMAGES, "path_imgrec": Parameter(str)}
-        asked = read_parameters(title, table, parameters, version, strict=strict, rules=rules)
-        _check_parameters(title, asked, rules)
+        asked = read_parameters("ImageRecordIter", parameters, version, strict=strict, rules=rules)
+        _check_parameters(asked, rules)
         self._asked, self._newest = asked, rules == "1.9.1"
         files = files_of(asked.path_imgrec)
         if asked.verbose:
@@ -208,10 +198,10 @@ class ImageRecordIter_v1(ImageRecordIter):
     _newest_rules = "1.9.1 v1"
 
 
-def _check_parameters(title: str, asked: SimpleNamespace, rules: Rules) -> None:
+def _check_parameters(asked: SimpleNamespace, rules: Rules) -> None:
     shape = asked.data_shape
     if len(shape) != 3 or min(shape) < 1:
-        raise LoaderError(f"{title}: data_shape={shape} must be (channels, height, width)")
+        raise LoaderError(f"data_shape={shape} must be (channels, height, width)")
     if rules != "seed" and shape[0] not in (1, 3, 4):
         raise LoaderError(f"data_shape: pictures of {shape[0]} channels are not read")
     if rules == "seed" and not asked.path_imglist:

@@ -55,7 +55,7 @@ def resize(picture: Picture, height: int, width: int, how: int) -> Picture:
     check_size(height, width)
     if how == CUBIC:
         return resize_cubic(picture, height, width)
-    return _with_channels(library().resize(picture, (width, height), interpolation=how))
+    return np.atleast_3d(library().resize(picture, (width, height), interpolation=how))
 
 
 def warp(
@@ -66,12 +66,7 @@ def warp(
     how = LINEAR if how == AREA else how
     cv2, size = library(), (width, height)
     border = cv2.BORDER_CONSTANT, (fill, fill, fill)
-    return _with_channels(cv2.warpAffine(picture, matrix, size, None, how, *border))
-
-
-def _with_channels(found: Any) -> Picture:
-    picture: Picture = found[:, :, np.newaxis] if found.ndim == 2 else found
-    return picture
+    return np.atleast_3d(cv2.warpAffine(picture, matrix, size, None, how, *border))
 
 
 # bicubic resizing

@@ -125,52 +125,56 @@ NAMES = {
 }
 """Parameters of every iterator."""
 
-CSV = {
-    **NAMES,
-    "data_csv": Parameter(str),
-    "data_shape": Parameter(shape_of),
-    "label_shape": Parameter(shape_of, (1,)),
-    **each_of(label_csv="NULL", dtype="float32", round_batch=True),
-}
-
-MNIST = {
-    **NAMES,
-    **each_of(image="./train-images-idx3-ubyte", label="./train-labels-idx1-ubyte"),
-    **each_of(dtype="float32", shuffle=True, flat=False, silent=False, seed=0),
-    **each_of(batch_size=128, num_parts=1, part_index=0),
-}
-
 NO_LIMIT = 1e10
 NEVER = -1
 """Stands for a size, place or angle that is not asked for."""
 
-IMAGES = {
-    **NAMES,
-    "data_shape": Parameter(shape_of),
-    "rotate_list": Parameter(integers_of, ()),
-    **each_of(path_imgrec="./data/imgrec.rec", path_imglist="", mean_img="", label_width=1),
-    **each_of(round_batch=True, shuffle=False, seed=0, num_parts=1, part_index=0),
-    **each_of(verbose=True, preprocess_threads=4, fill_value=255, inter_method=1),
-    **each_of(rand_crop=False, crop_y_start=NEVER, crop_x_start=NEVER),
-    **each_of(min_crop_size=NEVER, max_crop_size=NEVER, min_img_size=0.0, max_img_size=NO_LIMIT),
-    **each_of(max_rotate_angle=0, rotate=NEVER, max_shear_ratio=0.0, max_aspect_ratio=0.0),
-    **each_of(min_random_scale=1.0, max_random_scale=1.0, random_h=0, random_s=0, random_l=0),
-    **each_of(mirror=False, rand_mirror=False, mean_r=0.0, mean_g=0.0, mean_b=0.0, mean_a=0.0),
-    **each_of(max_random_contrast=0.0, max_random_illumination=0.0, scale=1.0),
-    **each_of("0.9.5", resize=NEVER, pad=0),
-    **each_of("1.9.1 v1", shuffle_chunk_size=0, shuffle_chunk_seed=0, aug_seq="aug_default"),
-    **each_of("1.9.1 v1", random_resized_crop=False, min_random_area=1.0, max_random_area=1.0),
-    "min_aspect_ratio": Parameter(number_of, None, "1.9.1 v1"),
-    **each_of("1.9.1 v1", brightness=0.0, contrast=0.0, saturation=0.0, pca_noise=0.0),
-    **each_of("1.9.1 v1", std_r=1.0, std_g=1.0, std_b=1.0, std_a=1.0),
-    **each_of("1.9.1", path_imgidx="", dtype="float32", ctx="gpu", device_id=0),
-    "seed_aug": Parameter(integer_of, None, "1.9.1"),
+TABLES: Mapping[str, Mapping[str, Parameter]] = {
+    "CSVIter": {
+        **NAMES,
+        "data_csv": Parameter(str),
+        "data_shape": Parameter(shape_of),
+        "label_shape": Parameter(shape_of, (1,)),
+        **each_of(label_csv="NULL", dtype="float32", round_batch=True),
+    },
+    "MNISTIter": {
+        **NAMES,
+        **each_of(image="./train-images-idx3-ubyte", label="./train-labels-idx1-ubyte"),
+        **each_of(dtype="float32", shuffle=True, flat=False, silent=False, seed=0),
+        **each_of(batch_size=128, num_parts=1, part_index=0),
+    },
+    "ImageRecordIter": {
+        **NAMES,
+        "data_shape": Parameter(shape_of),
+        "rotate_list": Parameter(integers_of, ()),
+        **each_of(path_imgrec="./data/imgrec.rec", path_imglist="", mean_img="", label_width=1),
+        **each_of(round_batch=True, shuffle=False, seed=0, num_parts=1, part_index=0),
+        **each_of(verbose=True, preprocess_threads=4, fill_value=255, inter_method=1),
+        **each_of(rand_crop=False, crop_y_start=NEVER, crop_x_start=NEVER),
+        **each_of(min_crop_size=NEVER, max_crop_size=NEVER, max_rotate_angle=0, rotate=NEVER),
+        **each_of(min_img_size=0.0, max_img_size=NO_LIMIT),
+        **each_of(max_shear_ratio=0.0, max_aspect_ratio=0.0),
+        **each_of(min_random_scale=1.0, max_random_scale=1.0, random_h=0, random_s=0, random_l=0),
+        **each_of(mirror=False, rand_mirror=False, mean_r=0.0, mean_g=0.0, mean_b=0.0, mean_a=0.0),
+        **each_of(max_random_contrast=0.0, max_random_illumination=0.0, scale=1.0),
+        **each_of("0.9.5", resize=NEVER, pad=0),
+        **each_of("1.9.1 v1", shuffle_chunk_size=0, shuffle_chunk_seed=0, aug_seq="aug_default"),
+        **each_of("1.9.1 v1", random_resized_crop=False, min_random_area=1.0, max_random_area=1.0),
+        "min_aspect_ratio": Parameter(number_of, None, "1.9.1 v1"),
+        **each_of("1.9.1 v1", brightness=0.0, contrast=0.0, saturation=0.0, pca_noise=0.0),
+        **each_of("1.9.1 v1", std_r=1.0, std_g=1.0, std_b=1.0, std_a=1.0),
+        **each_of("1.9.1", path_imgidx="", dtype="float32", ctx="gpu", device_id=0),
+        "seed_aug": Parameter(integer_of, None, "1.9.1"),
+    },
 }
+"""The parameters of each iterator."""
+
+NO_DEFAULT = "path_imgrec"
+"""Has no default in the newest version."""
 
 
 def read_parameters(
     iterator: str,
-    table: Mapping[str, Parameter],
     given: Mapping[str, Any],
     version: Version,
     *,
@@ -189,7 +193,7 @@ def read_parameters(
     """
     if version not in VERSIONS:
         raise LoaderError(f"version={version!r} is none of {', '.join(map(repr, VERSIONS))}")
-    age = RULES.index(rules)
+    table, age = TABLES[iterator], RULES.index(rules)
     known = [name for name, one in table.items() if RULES.index(one.since) <= age]
     for name in given:
         if strict and name not in known:
@@ -201,7 +205,7 @@ def read_parameters(
         if value is None:
             if name == MAY_BE_NONE and name in given:
                 found[name] = None
-            elif found[name] is REQUIRED:
+            elif found[name] is REQUIRED or (name == NO_DEFAULT and version == "1.9.1"):
                 raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
             continue
         read = table[name].read

@@ -298,11 +298,8 @@ def pack_img(
     `quality` is that of JPEG, 1 to 100, or how hard PNG is compressed, 1 to 9.
     """
     cv2 = opencv()
-    options = {
-        ".JPG": [cv2.IMWRITE_JPEG_QUALITY, quality],
-        ".JPEG": [cv2.IMWRITE_JPEG_QUALITY, quality],
-        ".PNG": [cv2.IMWRITE_PNG_COMPRESSION, quality],
-    }.get(img_fmt.upper())
+    jpeg, png = [cv2.IMWRITE_JPEG_QUALITY, quality], [cv2.IMWRITE_PNG_COMPRESSION, quality]
+    options = {".JPG": jpeg, ".JPEG": jpeg, ".PNG": png}.get(img_fmt.upper())
     done, encoded = cv2.imencode(img_fmt, img, options)
     assert done, "failed to encode image"
     return pack(header, encoded.tobytes())

@@ -187,7 +187,4 @@ def stacked(examples: Any) -> Any:
 
 def as_objects(examples: list[Any]) -> Any:
     """Return an array of objects, one an example."""
-    made = np.empty(len(examples), object)
-    for place, example in enumerate(examples):
-        made[place] = example
-    return made
+    return np.fromiter(examples, object, len(examples))
