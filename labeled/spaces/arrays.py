@@ -22,16 +22,7 @@ from numpy.typing import DTypeLike
 
 from labeled import permute
 from labeled._optional import extra_module
-from labeled.device import (
-    Array,
-    astype,
-    dtype_of,
-    is_cupy,
-    namespace,
-    permute_dims,
-    reshape,
-    to_host,
-)
+from labeled.device import Array, astype, dtype_of, is_cupy, namespace, permute_dims, to_host
 from labeled.errors import SpaceError, SpaceTypeError
 
 Axes = Sequence[str | int]
@@ -299,7 +290,7 @@ def one_hot(
     n, k = labels.shape
     width = max_labels if mode == "merge" else k * max_labels
     blocks = xp.arange(k, dtype=xp.int64) * (0 if mode == "merge" else max_labels)
-    columns = astype(labels, np.int64) + reshape(blocks, (1, k))
+    columns = astype(labels, np.int64) + blocks
     if sparse:
         places = (np.repeat(np.arange(n), k), columns.reshape(-1))
         made = csr((np.ones(n * k, dtype), places), (n, width))
@@ -309,7 +300,7 @@ def one_hot(
         made = xp.zeros((n, width), dtype)
         made[xp.arange(n)[:, None], columns] = 1
         return made
-    marks = reshape(columns, (n, k, 1)) == reshape(xp.arange(width, dtype=xp.int64), (1, 1, width))
+    marks = columns[:, :, None] == xp.arange(width, dtype=xp.int64)
     return astype(xp.any(marks, axis=1), dtype)
 
 

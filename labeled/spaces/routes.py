@@ -22,19 +22,7 @@ import numpy as np
 
 from labeled.device import concat, dtype_of, reshape
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces.arrays import (
-    Mode,
-    canonical_axes,
-    cast,
-    check_labels,
-    csr,
-    hstack,
-    is_dask,
-    is_sparse,
-    move_axes,
-    one_hot,
-    why_not_cast,
-)
+from labeled.spaces import arrays
 from labeled.spaces.base import (
     ROUTES,
     ArraySpace,
@@ -61,7 +49,7 @@ from labeled.spaces.kinds import (
 
 def _finish(x: Any, source: Space, target: ArraySpace) -> Any:
     """Cast to the target's dtype: the last step of every route."""
-    return cast(x, target.dtype, target.get_batch_axis())
+    return arrays.cast(x, target.dtype, target.get_batch_axis())
 
 
 def _fits(source: Any, target: Any) -> None:
@@ -73,7 +61,7 @@ def _fits(source: Any, target: Any) -> None:
     if found != wanted:
         raise SpaceError(f"rows hold {found} values, {target} expects {wanted}")
     if isinstance(target, ArraySpace) and isinstance(source.dtype, np.dtype):
-        reason = why_not_cast(source.dtype, target.dtype)
+        reason = arrays.why_not_cast(source.dtype, target.dtype)
         if reason is not None:
             raise SpaceTypeError(f"{reason} of {target}")
 
@@ -81,7 +69,7 @@ def _fits(source: Any, target: Any) -> None:
 # ---------------------------------------------------------------- vectors and images
 def _recontained(x: Any, source: VectorSpace, target: VectorSpace) -> Any:
     if target.sparse and not source.sparse:
-        x = csr(x)
+        x = arrays.csr(x)
     elif source.sparse and not target.sparse:
         x = x.toarray()
     return _finish(x, source, target)
@@ -94,14 +82,14 @@ def _is_dense(source: VectorSpace, target: ConvNDSpace) -> None:
 
 def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace) -> Any:
     images = reshape(x, (x.shape[0], *target.shape, target.channels))
-    moved = move_axes(images, canonical_axes(len(target.shape)), target.axes)
+    moved = arrays.move_axes(images, arrays.canonical_axes(len(target.shape)), target.axes)
     return _finish(moved, source, target)
 
 
 def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace) -> Any:
-    moved = move_axes(x, source.axes, canonical_axes(len(source.shape)))
+    moved = arrays.move_axes(x, source.axes, arrays.canonical_axes(len(source.shape)))
     rows = reshape(moved, (moved.shape[0], source.get_total_dimension()))
-    return _finish(csr(rows) if target.sparse else rows, source, target)
+    return _finish(arrays.csr(rows) if target.sparse else rows, source, target)
 
 
 def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace) -> None:
@@ -111,8 +99,8 @@ def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace) -> None:
 
 
 def _moved(x: Any, source: ConvNDSpace, target: ConvNDSpace) -> Any:
-    moved = move_axes(x, source.axes, target.axes)
-    if is_dask(moved) and target.dtype is not None and moved.dtype != target.dtype:
+    moved = arrays.move_axes(x, source.axes, target.axes)
+    if arrays.is_dask(moved) and target.dtype is not None and moved.dtype != target.dtype:
         return _by_chunk(_finish, moved, target.with_dtype(None), target)
     return _finish(moved, source, target)
 
@@ -124,10 +112,10 @@ Vectors = VectorSpace | VectorSequenceSpace
 def _expanded(x: Any, source: LabelSpace, target: Vectors) -> Any:
     mode, max_labels = one_hot_layout(source, target)
     dtype = np.dtype(np.float64 if target.dtype is None else target.dtype)
-    return one_hot(x, max_labels, mode, dtype, sparse=target.sparse)
+    return arrays.one_hot(x, max_labels, mode, dtype, sparse=target.sparse)
 
 
-def one_hot_layout(source: Any, target: Any) -> tuple[Mode, int]:
+def one_hot_layout(source: Any, target: Any) -> tuple[arrays.Mode, int]:
     """Return how labels become the columns of `target`, and how many labels there are.
 
     Raises
@@ -169,7 +157,7 @@ def _labels_are_the_same(source: LabelSpace, target: LabelSpace) -> None:
 
 
 def _relabelled(x: Any, source: LabelSpace, target: LabelSpace) -> Any:
-    check_labels(x, source.max_labels if target.max_labels is None else target.max_labels)
+    arrays.check_labels(x, source.max_labels if target.max_labels is None else target.max_labels)
     return _finish(x, source, target)
 
 
@@ -201,7 +189,7 @@ def _piece_of(source: VectorSpace, part: Space) -> VectorSpace:
 
 
 def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace) -> Batch:
-    rows = batch.tocsr() if source.sparse and not is_dask(batch) else batch
+    rows = batch.tocsr() if source.sparse and not arrays.is_dask(batch) else batch
     parts: list[Batch] = []
     start = 0
     for part in target.components:
@@ -250,11 +238,11 @@ def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
 
 def side_by_side(pieces: list[Any]) -> Any:
     """Return rows, dense, sparse or lazy, joined along the features."""
-    if any(map(is_dask, pieces)):
+    if any(map(arrays.is_dask, pieces)):
         from dask.array import concatenate  # is imported by now
 
         return concatenate(pieces, axis=1, allow_unknown_chunksizes=True)
-    return hstack(pieces) if any(map(is_sparse, pieces)) else concat(pieces, axis=1)
+    return arrays.hstack(pieces) if any(map(arrays.is_sparse, pieces)) else concat(pieces, axis=1)
 
 
 # ---------------------------------------------------------------- dask batches
@@ -265,9 +253,9 @@ def _by_chunk(run: Callable[..., Any], x: Any, source: Any, target: Any) -> Any:
     axis, batch_axis = source.get_batch_axis(), target.get_batch_axis()
     whole = x.rechunk({i: -1 for i in range(x.ndim) if i != axis})
     empty, none = x._meta, source.sizes(0)
-    empty = type(empty)(none, dtype=x.dtype) if is_sparse(empty) else empty.reshape(none)
+    empty = type(empty)(none, dtype=x.dtype) if arrays.is_sparse(empty) else empty.reshape(none)
     made = run(empty, source, target)
-    meta = made if is_sparse(made) else made.reshape((0,) * made.ndim)
+    meta = made if arrays.is_sparse(made) else made.reshape((0,) * made.ndim)
     sizes = target.sizes(0)
     inner = tuple(axis if i == axis else x.ndim + i for i in range(x.ndim))
     outer = tuple(axis if i == batch_axis else 3 * x.ndim + i for i in range(len(sizes)))

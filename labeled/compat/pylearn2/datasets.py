@@ -25,13 +25,7 @@ from typing import Any
 import numpy as np
 
 from labeled.compat.errors import check, old, require
-from labeled.compat.pylearn2 import config
-from labeled.compat.pylearn2.iteration import (
-    Convert,
-    FiniteDatasetIterator,
-    flat_pairs,
-    resolve_iterator_class,
-)
+from labeled.compat.pylearn2 import config, iteration
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.compat.pylearn2.utils import OneHotFormatter, make_np_rng
 from labeled.dataset.opening import open_dataset
@@ -64,9 +58,9 @@ class Dataset:
 
     def has_targets(self) -> bool:
         """Whether there are targets."""
-        return "targets" in [name for _, name in flat_pairs(self.get_data_specs())]
+        return "targets" in [name for _, name in iteration.flat_pairs(self.get_data_specs())]
 
-    def __iter__(self) -> FiniteDatasetIterator:
+    def __iter__(self) -> iteration.FiniteDatasetIterator:
         return self.iterator()
 
     def iterator(
@@ -77,7 +71,7 @@ class Dataset:
         rng: Any = None,
         data_specs: Any = None,
         return_tuple: bool = False,
-    ) -> FiniteDatasetIterator:
+    ) -> iteration.FiniteDatasetIterator:
         """Return an iterator over the batches of one epoch.
 
         Parameters
@@ -102,16 +96,16 @@ class Dataset:
 
         chosen, specs = given(mode, "_iter_subset_class"), given(data_specs, "_iter_data_specs")
         check(chosen is not None and specs is not None, "give a mode and data_specs")
-        walk = resolve_iterator_class(chosen)
+        walk = iteration.resolve_iterator_class(chosen)
         sizes = given(batch_size, "_iter_batch_size"), given(num_batches, "_iter_num_batches")
         own = self.rng if rng is None and walk.stochastic else rng
         subset = walk(self.get_num_examples(), *sizes, own)
         return self._batches(self, subset, specs, return_tuple, self._conversions(specs))
 
     rng: Any
-    _batches = FiniteDatasetIterator
+    _batches = iteration.FiniteDatasetIterator
 
-    def _conversions(self, data_specs: Any) -> Sequence[Convert | None] | None:
+    def _conversions(self, data_specs: Any) -> Sequence[iteration.Convert | None] | None:
         """Return what formats each source, None where the spaces do."""
         return None
 
@@ -131,7 +125,7 @@ class VectorSpacesDataset(Dataset):
     _default_seed = DEFAULT_RNG
 
     def __init__(self, data: Any, data_specs: Any, rng: Any = DEFAULT_RNG) -> None:
-        names = [name for _, name in flat_pairs(data_specs)]
+        names = [name for _, name in iteration.flat_pairs(data_specs)]
         require(len(set(names)) == len(names), f"a source is named twice in {names}")
         self.set_data(data, data_specs)
         lengths = {array.shape[0] for array in self._arrays}
@@ -155,7 +149,7 @@ class VectorSpacesDataset(Dataset):
 
     def get(self, sources: Sequence[str], indexes: Any) -> tuple[Any, ...]:
         """Return the rows of some sources."""
-        names = [name for _, name in flat_pairs(self.data_specs)]
+        names = [name for _, name in iteration.flat_pairs(self.data_specs)]
         return tuple(self._arrays[names.index(name)][indexes] for name in sources)
 
 
@@ -311,11 +305,11 @@ class DenseDesignMatrix(Dataset):
         """Return the targets, None if there are none."""
         return self.y
 
-    def _conversions(self, data_specs: Any) -> Sequence[Convert | None]:
+    def _conversions(self, data_specs: Any) -> Sequence[iteration.Convert | None]:
         view = None if self.view_converter is None else self.view_converter.get_formatted_batch
         return [
             partial(view, dspace=space) if view is not None and name == "features" else None
-            for space, name in flat_pairs(data_specs)
+            for space, name in iteration.flat_pairs(data_specs)
         ]
 
     # ------------------------------------------------------------ images
@@ -506,7 +500,7 @@ class FileRows:
         return found if self._converter is None else self._converter.topo_view_to_design_mat(found)
 
 
-class MaskedBatches(FiniteDatasetIterator):
+class MaskedBatches(iteration.FiniteDatasetIterator):
     """Batches whose rows are read through a mask."""
 
     def _read(self, rows: Any) -> list[Any]:

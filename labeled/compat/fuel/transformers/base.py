@@ -182,9 +182,4 @@ def stacked(examples: Any) -> Any:
     """Return examples as one array, or as an array of objects where their shapes differ."""
     examples = list(examples)
     alike = len({np.shape(example) for example in examples}) <= 1
-    return np.asarray(examples) if alike else as_objects(examples)
-
-
-def as_objects(examples: list[Any]) -> Any:
-    """Return an array of objects, one an example."""
-    return np.fromiter(examples, object, len(examples))
+    return np.asarray(examples) if alike else np.fromiter(examples, object, len(examples))

@@ -19,13 +19,7 @@ import numpy as np
 from labeled._optional import extra_module
 from labeled.compat.errors import check
 from labeled.compat.fuel.schemes import random_state
-from labeled.compat.fuel.transformers import Cast, ScaleAndShift
-from labeled.compat.fuel.transformers.base import (
-    ExpectsAxisLabels,
-    SourcewiseTransformer,
-    as_behind,
-    as_objects,
-)
+from labeled.compat.fuel.transformers import Cast, ScaleAndShift, base
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
 Size = tuple[int, int]
@@ -43,7 +37,7 @@ def pillow() -> Any:
     return extra_module("PIL.Image", "these transformers need Pillow", "pillow", "images")
 
 
-class ImagesFromBytes(SourcewiseTransformer):
+class ImagesFromBytes(base.SourcewiseTransformer):
     """Decodes images from the bytes of their files.
 
     Parameters
@@ -59,7 +53,7 @@ class ImagesFromBytes(SourcewiseTransformer):
     """
 
     def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:
-        options = as_behind(data_stream, kwargs)
+        options = base.as_behind(data_stream, kwargs)
         new = BATCH_LABELS[1:] if options["produces_examples"] else BATCH_LABELS
         labels = dict.fromkeys(data_stream.sources) | dict(data_stream.axis_labels or {})
         labels |= dict.fromkeys(kwargs.get("which_sources", data_stream.sources), new)
@@ -76,11 +70,11 @@ class ImagesFromBytes(SourcewiseTransformer):
         return [self.transform_source_example(one, source_name) for one in source_batch]
 
 
-class _Images(SourcewiseTransformer, ExpectsAxisLabels):
+class _Images(base.SourcewiseTransformer, base.ExpectsAxisLabels):
     """Changes image by image."""
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        super().__init__(data_stream, **as_behind(data_stream, kwargs))
+        super().__init__(data_stream, **base.as_behind(data_stream, kwargs))
 
     def _verify(self, source_name: str, expected: tuple[str, ...]) -> None:
         labels = self.data_stream.axis_labels
@@ -101,7 +95,7 @@ class _Images(SourcewiseTransformer, ExpectsAxisLabels):
         check(fits, wrong)
         return image
 
-    _changed = SourcewiseTransformer._not_transformed
+    _changed = base.SourcewiseTransformer._not_transformed
 
 
 class MinimumImageDimensions(_Images):
@@ -223,7 +217,8 @@ class Random2DRotation(_Images):
         images: list[Any] = super().transform_source_batch(source_batch, source_name)
         if not isinstance(source_batch, np.ndarray):
             return images
-        return np.stack(images) if source_batch.dtype != object else as_objects(images)
+        alike = source_batch.dtype != object
+        return np.stack(images) if alike else np.fromiter(images, object, len(images))
 
     def _changed(self, image: Any) -> Any:
         angle = self.rng.uniform(-self.maximum_rotation, self.maximum_rotation)
@@ -244,7 +239,7 @@ def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
 
 
 # ---------------------------------------------------------------- behind built-in datasets
-class ToBytes(SourcewiseTransformer):
+class ToBytes(base.SourcewiseTransformer):
     """Makes byte strings of arrays: of each example of a batch one.
 
     Their axis is labelled 'bytes', behind 'batch' where that was a label.
@@ -255,7 +250,7 @@ class ToBytes(SourcewiseTransformer):
         for source in kwargs.get("which_sources", stream.sources):
             is_batch = "batch" in labels.get(source, ())
             labels[source] = ("batch", "bytes") if is_batch else ("bytes",)
-        super().__init__(stream, **as_behind(stream, {"axis_labels": labels, **kwargs}))
+        super().__init__(stream, **base.as_behind(stream, {"axis_labels": labels, **kwargs}))
 
     def transform_source_example(self, source_example: Any, source_name: str) -> bytes:
         made: bytes = source_example.tobytes()
