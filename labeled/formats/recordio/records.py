@@ -50,10 +50,7 @@ from labeled.formats.header import FileStamp
 from labeled.formats.pictures import HEAD_BYTES as PICTURE_BYTES
 from labeled.formats.pictures import PictureError, ShortHeadError, head_of, picture_head
 from labeled.permute.workers import share
-
-Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.int64]
-AnyRows = range | Rows
+from labeled.ragged.flat import AnyRows, Array, Rows
 
 MAGIC = 0xCED7230A
 MAGIC_BYTES = MAGIC.to_bytes(4, "little")
