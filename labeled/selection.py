@@ -290,7 +290,7 @@ def spread(starts: Rows, counts: Rows) -> Rows:
     >>> spread(np.array([5, 9]), np.array([2, 3])).tolist()
     [5, 6, 9, 10, 11]
     """
-    rows = np.repeat(starts + counts - np.cumsum(counts), counts)
+    rows: Rows = (starts + counts - counts.cumsum()).repeat(counts)
     rows += np.arange(len(rows))
     return rows
 

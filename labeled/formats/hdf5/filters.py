@@ -24,7 +24,7 @@ import itertools
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -263,16 +263,40 @@ NAMES = {codec.number: name for name, codec in CODECS.items()}
 # ---------------------------------------------------------------- undoing all filters of a chunk
 
 
-def undo(filters: tuple[Filter, ...], stored: Array, mask: int, out: Array) -> None:
-    """Decode a chunk.
+def applied(filters: tuple[Filter, ...], mask: int = 0) -> tuple[Filter, ...]:
+    """Return the filters that changed a chunk, in the order they were applied.
 
     Parameters
     ----------
     filters : tuple of Filter
-        In the order they were applied; :func:`why_not` returns None for them.
-    stored : uint8 array
+        :func:`why_not` returns None for them.
     mask : int
-        Bit i set: filter i was not applied to this chunk.
+        Bit i set: filter i was not applied to the chunk.
+
+    Examples
+    --------
+    >>> shuffle, gzip = Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))
+    >>> applied((shuffle, gzip), 0b10) == (shuffle,)
+    True
+    >>> applied((Filter(2, "shuffle", (1,)), gzip)) == (gzip,)
+    True
+    """
+    left = []
+    for number, step in enumerate(filters):
+        shuffles_nothing = step.id == SHUFFLE and step.options[0] < 2  # items of one byte
+        if not (mask >> number & 1 or shuffles_nothing):
+            left.append(step)
+    return tuple(left)
+
+
+def undo(steps: Sequence[Filter], stored: Array, out: Array) -> None:
+    """Decode a chunk.
+
+    Parameters
+    ----------
+    steps : sequence of Filter
+        Those that changed it; see :func:`applied`.
+    stored : uint8 array
     out : uint8 array, as many as the chunk has bytes
         Receives them.
 
@@ -281,19 +305,16 @@ def undo(filters: tuple[Filter, ...], stored: Array, mask: int, out: Array) -> N
     DecodeError
         If the bytes are damaged; `out` may hold anything then.
     """
-    left, n_checksums = [], 0
-    for number, step in enumerate(filters):
-        shuffles_nothing = step.id == SHUFFLE and step.options[0] < 2  # items of one byte
-        if not (mask >> number & 1 or shuffles_nothing):
-            left.append(step)
-            n_checksums += step.id == FLETCHER32
+    left = list(steps)
     while left:
         step = left.pop()
         if step.id == FLETCHER32:
-            stored, n_checksums = _checked(stored), n_checksums - 1
+            stored = _checked(stored)
             continue
-        size = len(out) + CHECKSUM_BYTES * n_checksums
-        target = scratch(f"decoded {len(left)}", size) if left else out
+        size, target = len(out), out
+        if left:
+            size += CHECKSUM_BYTES * sum(one.id == FLETCHER32 for one in left)
+            target = scratch(f"decoded {len(left)}", size)
         found = _BY_NUMBER[step.id].decode(step.options, stored, target)
         if found != size:
             raise DecodeError(f"a chunk decodes to {found} bytes where {size} belong")

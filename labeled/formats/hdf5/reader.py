@@ -44,7 +44,7 @@ from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import is_remote, stored_bytes
 from labeled.formats.contiguous import FAR, ContiguousReader
 from labeled.formats.hdf5.dtypes import ItemPart
-from labeled.formats.hdf5.filters import DecodeError, require_filters, undo, why_not
+from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, undo, why_not
 from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.header import FileStamp, SourceHeader
@@ -57,6 +57,7 @@ from labeled.formats.reader import (
     Io,
     Reader,
     ValuesReader,
+    by_chunk,
     decoding,
     describe,
     groups_of,
@@ -480,6 +481,7 @@ class ChunkedReader(FileReader):
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
         self._together = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
+        self._filters = applied(source.filters)
 
     @property
     def why(self) -> str:  # type: ignore[override]
@@ -495,16 +497,10 @@ class ChunkedReader(FileReader):
         Chunks that lie together come together, band by band and tile by tile; those that were
         never stored come alone.
         """
-        index, each = chunk_index(self.source), self.chunk_rows
+        index = chunk_index(self.source)
         some: list[_Chunk] = []
         begin = end = UNSTORED
-        for bands in groups_of(runs, each):
-            (start, stop, first), last = bands[0].tolist(), int(bands[-1, 1])
-            number, n = start // each, last - start
-            rows: slice | Ints = slice(start - number * each, last - number * each)
-            if stop < last:
-                rows = listed = rows_of(bands) - number * each
-                n = len(listed)
+        for number, rows, first, n in by_chunk(runs, self.chunk_rows):
             for tile in self._tiles:
                 at, size, mask = index.entry(number * tile.of + tile.number)
                 near = begin >= 0 and 0 <= at - end <= GAP_BYTES
@@ -537,8 +533,10 @@ class ChunkedReader(FileReader):
             if at >= 0:
                 with naming_rows(self.source, some[0].band * each, (some[-1].band + 1) * each):
                     file.read_into(stored, at)
-            for chunk in some:
-                self._put(chunk, stored[chunk.offset - at :][: chunk.size], out, places)
+            with decoding():
+                for chunk in some:
+                    begin = chunk.offset - at
+                    self._put(chunk, stored[begin : begin + chunk.size], out, places)
 
     def _put(self, chunk: _Chunk, stored: Array, out: Array, places: Ints | None) -> None:
         """Decode a chunk to its place in `out`, or copy what is wanted of it there."""
@@ -552,9 +550,9 @@ class ChunkedReader(FileReader):
         if chunk.offset < 0:
             target.view(dtype)[:] = self.source.fill_value
         else:
+            steps = applied(self.source.filters, chunk.mask) if chunk.mask else self._filters
             try:
-                with decoding():
-                    undo(self.source.filters, stored, chunk.mask, target)
+                undo(steps, stored, target)
             except DecodeError as fault:
                 raise self._damaged(chunk, str(fault)) from fault
         if in_place:
