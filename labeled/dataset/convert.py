@@ -539,7 +539,8 @@ def _of_npy(paths: Sequence[str]) -> _Origin:
     out: dict[str, Any] = {}
     table: dict[str, dict[str, tuple[int, int]]] = {split: {} for split in splits}
     for name, arrays in groups.items():
-        name, stop = name if len(arrays) > 1 else named[next(iter(arrays))][1] or "data", 0
+        first, *others = arrays
+        name, stop = name if others else named[first][1] or "data", 0
         for path, array in arrays.items():
             by_source, start = table[named[path][0]], stop
             stop += len(array)

@@ -86,14 +86,6 @@ class Finding:
     fixed_rows_per_s: float | None = None
 
     @property
-    def rates(self) -> tuple[str, str, str]:
-        """The rates and their ratio, for a table."""
-        if self.rows_per_s is None or self.fixed_rows_per_s is None:
-            return ("", "", "")
-        gain = self.fixed_rows_per_s / self.rows_per_s
-        return f"{self.rows_per_s:,.0f}", f"{self.fixed_rows_per_s:,.0f}", f"{gain:.1f} x"
-
-    @property
     def where(self) -> str:
         """Which part of the file it concerns, in words."""
         if self.source is None and self.split is None:
@@ -139,7 +131,10 @@ class Diagnosis:
         rows = [("where", "finding", "rows/s", "fixed", "gain", "details")]
         for first, *others in alike.values():
             where = first.where + f" and {len(others)} more" * bool(others)
-            rows.append((where, first.kind, *first.rates, first.words))
+            now, then, rates = first.rows_per_s, first.fixed_rows_per_s, ("", "", "")
+            if now and then:
+                rates = (f"{now:,.0f}", f"{then:,.0f}", f"{then / now:.1f} x")
+            rows.append((where, first.kind, *rates, first.words))
         lines = [f"{self.path}:", *table(rows)]
         if self.command is not None:
             lines += ["", "fix it with:", f"  {self.command}"]

@@ -108,30 +108,27 @@ def check_split_name(name: Any) -> None:
 def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
     if isinstance(asked, slice):
         asked = _range_of(where, asked, n_rows)
-    if isinstance(asked, tuple):
-        if len(asked) != 2 or not all(isinstance(n, int | np.integer) for n in asked):
-            raise SplitTypeError(
-                f"{where} is {asked!r}; a tuple is (start, stop), other rows are a list"
-            )
-        return range(int(asked[0]), int(asked[1]))
     if isinstance(asked, range) and asked.step == 1:
         return asked
-    if np.ma.is_masked(asked):
-        raise SplitTypeError(f"{where} has masked rows; leave them out with .compressed()")
-    rows = np.asarray(asked)
-    if rows.dtype.kind == "b" and rows.ndim == 1:
-        if len(rows) != n_rows:
-            there = "an unknown number of" if n_rows is None else n_rows
-            raise SplitError(
-                f"{where} is a mask of {len(rows)} values for {there} rows; they must agree"
-            )
-        return np.flatnonzero(rows)
-    if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
-        raise SplitTypeError(
-            f"{where} is {asked!r:.60}; give (start, stop), a slice, a range, a list of row "
-            f"numbers or a boolean mask"
-        )
-    return np.ascontiguousarray(rows, np.int64)
+    why, is_tuple = "", isinstance(asked, tuple)
+    if is_tuple and len(asked) == 2 and all(isinstance(n, int | np.integer) for n in asked):
+        return range(int(asked[0]), int(asked[1]))
+    rows = np.asarray(() if is_tuple else asked)
+    if is_tuple:
+        why = "give (start, stop), or other rows as a list"
+    elif np.ma.is_masked(asked):
+        why = "leave masked rows out with .compressed()"
+    elif rows.ndim != 1 or (rows.dtype.kind not in "biu" and rows.size):
+        why = "give (start, stop), a slice, a range, a list of row numbers or a boolean mask"
+    if why:
+        raise SplitTypeError(f"{where}: {why}, not {asked!r:.60}")
+    if rows.dtype.kind != "b":
+        return np.ascontiguousarray(rows, np.int64)
+    if len(rows) != n_rows:
+        there = "an unknown number of" if n_rows is None else n_rows
+        words = f"{where} is a mask of {len(rows)} values for {there} rows; they must agree"
+        raise SplitError(words)
+    return np.flatnonzero(rows)
 
 
 def _range_of(where: str, asked: slice, n_rows: int | None) -> range:

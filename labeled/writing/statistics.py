@@ -40,6 +40,7 @@ MAX_CHANNELS = MAX_CLASSES = 4096
 EXACT_VALUE = 1 << 10  # up to this, integers and their squares are added up without loss
 MANY = 16  # pieces whose moments are merged at once
 
+COLUMNS = ("n_values", "not_finite", "mean", "std", "min", "max")
 COUNT, NOT_FINITE, MEAN, SQUARES, LOW, HIGH = range(6)
 """Lines of a table of moments, which has a column for each channel."""
 
@@ -322,23 +323,15 @@ def plain(moments: Moments) -> dict[str, Any]:
     (4, 3.0, 1.0, 6.0, 1.871)
     """
     count, not_finite, mean, squares, low, high = moments.centred().table
-    some = count > 0
     with np.errstate(invalid="ignore", divide="ignore"):
-        std = np.sqrt(squares / count)
-    columns = {
-        "n_values": count.astype(np.int64),
-        "not_finite": not_finite.astype(np.int64),
-        "mean": np.where(some, mean + moments.origin, np.nan),
-        "std": std,
-        "min": np.where(some, low, np.nan),
-        "max": np.where(some, high, np.nan),
-    }
+        rows = [mean + moments.origin, np.sqrt(squares / count), low, high]
+    known = np.where(count > 0, rows, np.nan)
+    numbers = known.astype(object)
+    numbers[~np.isfinite(known)] = None
+    columns = [*np.array([count, not_finite], np.int64), *numbers]
     out: dict[str, Any] = {"n_rows": moments.n_rows}
-    for name, column in columns.items():
-        values = [
-            None if isinstance(v, float) and not math.isfinite(v) else v for v in column.tolist()
-        ]
-        out[name] = values[0] if moments.by is None else values
+    for name, column in zip(COLUMNS, columns, strict=True):
+        out[name] = column.tolist()[0] if moments.by is None else column.tolist()
     if moments.by is not None:
         out["by"] = moments.by
     if moments.classes:
