@@ -42,7 +42,7 @@ from labeled.loader.plan import LoaderPlan, device_of
 from labeled.ragged import Ragged
 from labeled.samplers.listed import Sampler
 from labeled.samplers.plan import Last
-from labeled.selection import Request, Selection, as_positions
+from labeled.selection import Request, Selection
 from labeled.sources.source import Source, enough_memory, load_rows
 from labeled.spaces import SourceInfo, Space, row_space, space_of
 from labeled.transforms.sample import Sample
@@ -257,19 +257,21 @@ class Dataset(Viewed):
         >>> ds.subset([7, 2, 2]).subset(slice(1, None))["x"].values
         array([2, 2])
         """
+        n_rows, chosen, loaded = self.n_rows, {}, self.loaded
+        in_files = self._rows if self.selections is None else self.selections
+        done: dict[str, Selection] = {}  # sources with equal rows share what comes out
         try:
-            places = as_positions(rows, self.n_rows)
+            if loaded is not None or not self.sources:
+                kept = Selection.all(n_rows)[rows].rows
+            for name in self.sources:
+                mine = in_files[name]
+                if mine.token not in done:
+                    done[mine.token] = mine[rows]
+                chosen[name] = done[mine.token]
         except (SelectionError, SelectionTypeError) as error:
             raise type(error)(f"{error} (selecting from {self.where})") from None
-        chosen, loaded = {}, self.loaded
-        done: dict[str, Selection] = {}  # sources with equal rows share what comes out
-        for name in self.sources:
-            mine = self._file_rows[name]
-            if mine.token not in done:
-                done[mine.token] = mine[places]
-            chosen[name] = done[mine.token]
         if loaded is not None:
-            held = {name: loaded[name][np.asarray(places, np.int64)] for name in self.sources}
+            held = {name: loaded[name][kept] for name in self.sources}
             loaded = {n: x.load() if isinstance(x, Ragged) else x for n, x in held.items()}
         return replace(self, selections=chosen, loaded=loaded)
 
