@@ -40,9 +40,6 @@ _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "anything"
 
 _hints_of: Callable[[Any], Mapping[str, Any]] = functools.cache(get_type_hints)
 
-MAX_ITEMS = 1000
-"""So many items of a sequence are looked at; the rest is checked where it is used."""
-
 
 def check_arguments(
     error: type[LabeledError] = ArgumentError, *, but: Collection[str] = (), options: Any = None
@@ -249,7 +246,7 @@ def _fits(value: Any, annotation: Any) -> bool:
         if len(value) != len(args):
             return False
         items = zip(value, args, strict=True)
-    return all(starmap(_fits, islice(items, MAX_ITEMS)))
+    return all(starmap(_fits, islice(items, 1000)))  # others are checked where they are used
 
 
 def _words(annotation: Any) -> list[str]:

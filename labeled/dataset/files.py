@@ -48,9 +48,6 @@ from labeled.sources.source import Source, decoded_dtype
 MAX_LISTED = 6
 """Names that a message lists."""
 
-COMPARED_BYTES = 1 << 20
-"""Variables carried whole are compared value by value up to this size."""
-
 Stamp = tuple[int, int]
 """Size and time of a file."""
 
@@ -462,7 +459,7 @@ def _differ(one: SourceHeader, two: SourceHeader) -> bool:
     for name in ("dims", "shape", "dtype", "cf", "attrs"):
         if repr(getattr(one, name)) != repr(getattr(two, name)):
             return True
-    if math.prod(one.shape) * one.dtype.itemsize > COMPARED_BYTES:
+    if math.prod(one.shape) * one.dtype.itemsize > 1 << 20:
         return False
     mine, theirs = Source.of((one,)).whole(), Source.of((two,)).whole()
     return not np.array_equal(mine, theirs, equal_nan=mine.dtype.kind in "fcmM")

@@ -38,9 +38,6 @@ LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
 """What labels are called, where several sources hold one integer a row."""
 
 MAX_IMAGES, MAX_LINES, MAX_TICKS = 16, 8, 30
-MAX_EDGES = 240
-"""More chunk borders than this would be a grey surface."""
-
 PALE = 0.25
 GAP = 0.12
 """Between images, as a share of the largest."""
@@ -347,7 +344,7 @@ def draw_rows(rows: RowLines, title: str, ax: Axes | None = None) -> Axes:
         place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
         ax.annotate(shown(note), (1.01, number), parse_math=False, **place)
     step = rows.chunk_rows
-    if step > 1 and rows.n_rows <= step * MAX_EDGES:
+    if step > 1 and rows.n_rows <= step * 240:  # more borders would be a grey surface
         for edge in range(step, rows.n_rows, step):
             ax.axvline(edge, color="0.5", alpha=PALE, linewidth=0.5)
     name_ticks(ax.yaxis, list(rows.lines))

@@ -15,15 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-DELAY_S = 2.0
-"""Work that takes less shows no bar of its own accord."""
-
-MANY = 10_000
-"""Fewer rows than that are counted one by one, more by thousands."""
-
-LOG_S = 10.0
-"""Seconds between the states that a log shows."""
-
 
 @contextmanager
 def progress_bar(
@@ -105,8 +96,8 @@ def _bar(wanted: bool | None, total: int | None, title: str, unit: str, initial:
             initial=initial,
             desc=title,
             unit=unit if unit == "B" else f" {unit}",
-            unit_scale=unit == "B" or total is None or total >= MANY,
+            unit_scale=unit == "B" or total is None or total >= 10_000,  # fewer: one by one
             unit_divisor=1024 if unit == "B" else 1000,
-            delay=DELAY_S if wanted is None else 0.0,
-            mininterval=0.1 if in_notebook() or sys.stderr.isatty() else LOG_S,
+            delay=2.0 if wanted is None else 0.0,
+            mininterval=0.1 if in_notebook() or sys.stderr.isatty() else 10.0,  # in a log
         )

@@ -26,15 +26,6 @@ AnyRows = range | Rows
 MANY_ELEMENTS = 96
 """Examples of at least so many elements are copied one by one, smaller ones by index."""
 
-COMPILED_BYTES = 1 << 14
-"""Segments of so many bytes together are copied by compiled loops where these are at hand."""
-
-LONG_BYTES = 1 << 16
-"""Segments from so many bytes on are copied while other threads may run."""
-
-INDEX_ELEMENTS = 1 << 15
-"""Elements that are copied by one index array: bounds the memory of the index."""
-
 
 class Flat(NamedTuple):
     """Examples one after another.
@@ -223,13 +214,13 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
     plain = out.dtype == source.dtype and not out.dtype.hasobject
     if plain and out.flags.c_contiguous and source.flags.c_contiguous:
         to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
-        if total * item >= COMPILED_BYTES and compiled.pays_off(total * item):
+        if total * item >= 1 << 14 and compiled.pays_off(total * item):
             loops = importlib.import_module("labeled.permute.kernels")
             if loops.copy_segments(to, places * item, there, starts * item, sizes * item):
                 return
     packed = bool((places[1:] - places[:-1] == sizes[:-1]).all())
     if total >= MANY_ELEMENTS * len(sizes):
-        if to is out or total * item > LONG_BYTES * len(sizes):
+        if to is out or total * item > len(sizes) << 16:  # long: other threads may run
             to, there, item = out, source, 1
         else:
             to, there = memoryview(to), memoryview(there)
@@ -238,8 +229,7 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
         for a, b, c, d in zip(places.tolist(), stops, starts.tolist(), ends, strict=True):
             to[a:b] = there[c:d]
         return
-    cuts = block_cuts(sizes, INDEX_ELEMENTS)
-    for a, b in pairwise(cuts):
+    for a, b in pairwise(block_cuts(sizes, 1 << 15)):  # which bounds the memory of the index
         taken = source.take(spread(starts[a:b], sizes[a:b]))
         if packed:
             out[places[a] : places[a] + len(taken)] = taken

@@ -37,9 +37,6 @@ Rows = npt.NDArray[np.int64]
 BLOCK_BYTES = 4 << 20
 """What iteration reads at once, unless one example is larger."""
 
-SMALL_PADDED = 1024
-"""Padded examples of so many elements are filled together, larger ones one by one."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ragged(Viewed):
@@ -363,7 +360,7 @@ def padded(
         If `value` cannot be held by the dtype.
     """
     n, dtype, fill = len(flat.shapes), flat.values.dtype, fill_of(value, flat.values.dtype)
-    small = math.prod(lengths) <= SMALL_PADDED
+    small = math.prod(lengths) <= 1024  # then all are filled together, else one by one
     inside = covered(flat.shapes, lengths) if mask or small else None
     out = np.full((n, *lengths), fill, dtype)
     if small and inside is not None:
