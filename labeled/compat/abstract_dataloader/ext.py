@@ -231,11 +231,7 @@ class SampledDataset:
     """Some of the items of a dataset; ``1`` is one of them, ``1.0`` all."""
 
     def __init__(
-        self,
-        dataset: spec.Dataset[Any],
-        samples: float,
-        seed: float = 0,
-        mode: Mode = "ld",
+        self, dataset: spec.Dataset[Any], samples: float, seed: float = 0, mode: Mode = "ld"
     ) -> None:
         self.dataset = dataset
         self.subset = _chosen(len(dataset), samples, seed, mode)

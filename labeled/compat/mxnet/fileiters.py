@@ -58,7 +58,7 @@ class CSVIter(MXDataProvider):
     """
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        asked = read_parameters("CSVIter", parameters, version, strict=strict)
+        asked = read_parameters("CSVIter", parameters, version, strict)
         dtype = asked.dtype if version == "1.9.1" else "float32"
         if dtype not in DTYPES:
             raise LoaderError(f"CSVIter: dtype={dtype!r} is none of {', '.join(DTYPES)}")
@@ -234,7 +234,7 @@ class MNISTIter(MXDataProvider):
     _ahead = 0
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
-        asked = read_parameters("MNISTIter", parameters, version, strict=strict)
+        asked = read_parameters("MNISTIter", parameters, version, strict)
         part, parts, size = asked.part_index, asked.num_parts, asked.batch_size
         if part >= parts:
             raise LoaderError(f"MNISTIter: part_index={part} must be below num_parts={parts}")

@@ -86,7 +86,7 @@ class ImageRecordIter(MXDataProvider):
 
     def __init__(self, *, version: Version = "1.9.1", strict: bool = False, **parameters: Any):
         rules = self._rules = self._newest_rules if version == "1.9.1" else version
-        asked = read_parameters("ImageRecordIter", parameters, version, strict=strict, rules=rules)
+        asked = read_parameters("ImageRecordIter", parameters, version, strict, rules)
         _check_parameters(asked, rules)
         self._asked, self._newest = asked, rules == "1.9.1"
         files = files_of(asked.path_imgrec)

@@ -174,12 +174,7 @@ NO_DEFAULT = "path_imgrec"
 
 
 def read_parameters(
-    iterator: str,
-    given: Mapping[str, Any],
-    version: Version,
-    *,
-    strict: bool,
-    rules: Rules = "1.9.1",
+    iterator: str, given: Mapping[str, Any], version: Version, strict: bool, rules: Rules = "1.9.1"
 ) -> SimpleNamespace:
     """Return the value of every parameter; those that came after `rules` have their default.
 

@@ -89,11 +89,7 @@ class _OneEpoch(SubsetIterator):
     """Returns the subsets of the epoch; draws at once what does not depend on the batch."""
 
     def __init__(
-        self,
-        dataset_size: Any,
-        batch_size: int | None = None,
-        num_batches: int | None = None,
-        rng: Any = None,
+        self, dataset_size: Any, batch_size: Any = None, num_batches: Any = None, rng: Any = None
     ) -> None:
         check(rng is None or self.stochastic, f"{type(self).__name__} takes no rng, found {rng!r}")
         self._dataset_size = dataset_size

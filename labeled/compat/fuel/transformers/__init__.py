@@ -206,11 +206,7 @@ class Rename(AgnosticTransformer):
     """
 
     def __init__(
-        self,
-        data_stream: Any,
-        names: abc.Mapping[str, str],
-        on_non_existent: str = "raise",
-        **kwargs: Any,
+        self, data_stream: Any, names: dict[str, str], on_non_existent: str = "raise", **kwargs: Any
     ) -> None:
         choices, there = ("raise", "ignore", "warn"), data_stream.sources
         check(on_non_existent in choices, f"{on_non_existent!r} is none of {choices}")
@@ -381,11 +377,7 @@ class Batch(Transformer):
     """
 
     def __init__(
-        self,
-        data_stream: Any,
-        iteration_scheme: IterationScheme,
-        strictness: int = 0,
-        **kwargs: Any,
+        self, data_stream: Any, iteration_scheme: Any, strictness: int = 0, **kwargs: Any
     ) -> None:
         check(data_stream.produces_examples, "the stream gives batches already")
         check(not iteration_scheme.requests_examples, "the scheme asks for examples, not for sizes")
