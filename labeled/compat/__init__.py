@@ -40,9 +40,8 @@ def aliases_of(
         """
         made: dict[str, ModuleType] = {}
         for new, olds in modules.items():
-            made |= dict.fromkeys(
-                (name + old for old in olds), importlib.import_module(package + new)
-            )
+            module = importlib.import_module(package + new)
+            made |= {name + old: module for old in olds}
         for alias, module in made.items():
             if sys.modules.get(alias, module) is not module:
                 raise ImportError(f"{alias!r} is imported already, from {sys.modules[alias]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import abc, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
