@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import struct
 from collections.abc import Sequence
 from functools import cache
@@ -54,16 +55,14 @@ _PNG, _IHDR, _CHUNK = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB"), struct.Struc
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
 """By colour type; grey with alpha and palettes are decoded to colour."""
 
-_MAGICS = (
-    (b"\xff\xd8\xff", "jpeg"),
-    (_PNG, "png"),
-    (b"BM", "bmp"),
-    (b"GIF8", "gif"),
-    (b"II*\0", "tiff"),
-    (b"MM\0*", "tiff"),
-    (b"\0\0\0\x0cjP  \r\n\x87\n", "jpeg2000"),
-    (b"\xff\x0a", "jxl"),
+_KINDS = re.compile(
+    rb"""(?xs)
+    (?P<jpeg> \xff\xd8\xff) | (?P<png> \x89PNG\r\n\x1a\n) | (?P<bmp> BM) | (?P<gif> GIF8)
+    | (?P<tiff> II\*\0 | MM\0\*) | (?P<jpeg2000> \0\0\0\x0cjP\ \ \r\n\x87\n) | (?P<jxl> \xff\n)
+    | (?P<webp> RIFF....WEBP) | (?P<avif> ....ftypavi[fs]) | (?P<pnm> P[1-6]\s)
+    """
 )
+"""What pictures of each kind begin with."""
 
 _QUALITIES: dict[str, tuple[str, int, int, int | None]] = {
     ".jpg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
@@ -156,17 +155,8 @@ def kind_of(data: Data) -> str | None:
     >>> kind_of(b"GIF89a"), kind_of(b"id,name")
     ('gif', None)
     """
-    begin = bytes(data[:16])
-    for magic, kind in _MAGICS:
-        if begin.startswith(magic):
-            return kind
-    if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP":
-        return "webp"
-    if begin[4:12] in (b"ftypavif", b"ftypavis"):
-        return "avif"
-    if begin[:1] == b"P" and begin[1:2] in b"123456" and begin[2:3].isspace():
-        return "pnm"
-    return None
+    found = _KINDS.match(data)
+    return None if found is None else found.lastgroup
 
 
 def head_of(data: Data) -> PictureHead | None:

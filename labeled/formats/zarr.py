@@ -79,10 +79,6 @@ def _stamp(path: str, key: str) -> FileStamp:
     return FileStamp(path, sum(state.st_size for state in states), newest)
 
 
-def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
-    return tuple(_file_header(path, options) for path in paths)
-
-
 def _file_header(path: str, options: Options) -> FileHeader:
     root = opened(path, options.group)
     single = not hasattr(root, "members")
@@ -93,17 +89,17 @@ def _file_header(path: str, options: Options) -> FileHeader:
         for name, array in arrays.items()
         if np.dtype(array.dtype).kind not in KINDS
     }
-    dims = {name: _dims_of(name, array) for name, array in arrays.items() if name not in whole}
-    example_dim = options.example_dim or _example_dim(dims, arrays)
-    scales = frozenset(name for name, names in dims.items() if names == (name,))
-    along = {name for name in dims.keys() - scales if dims[name][:1] == (example_dim,)}
-    sources = {}
+    headers = {n: _header(path, n, one, options) for n, one in arrays.items() if n not in whole}
+    example_dim = options.example_dim or _example_dim(headers, arrays)
+    scales = frozenset(name for name, header in headers.items() if header.dims == (name,))
+    along = {n for n in headers.keys() - scales if headers[n].dims[:1] == (example_dim,)}
+    sources, unnamed = {}, {}
     for name in chosen_sources(along, options, repr(path)):
-        names = dims_of(name, dims[name], options, repr(path))
+        names = dims_of(name, headers[name].dims, options, repr(path))
         coords = tuple(sorted(scales.intersection(names)))
-        sources[name] = replace(_header(path, name, arrays[name], names, options), coords=coords)
-    unnamed = {n: each.dims for n, each in sources.items() if not _names_in(arrays[n])}
-    unnamed = {n: each for n, each in unnamed.items() if len(each) > 1}
+        sources[name] = replace(headers[name], dims=names, coords=coords)
+        if len(names) > 1 and not _names_in(arrays[name]):
+            unnamed[name] = names
     if unnamed.keys() - dict(options.dims).keys():
         first = next(iter(unnamed))
         warn(
@@ -111,12 +107,11 @@ def _file_header(path: str, options: Options) -> FileHeader:
             f"{first!r} are called {', '.join(unnamed[first])}. Give the array dimension_names "
             f"where it is written, or pass dims={{{first!r}: (...)}} when opening it"
         )
-    others = dims.keys() - along
     return FileHeader(
         stamp=_stamp(path, options.group or ""),
         attrs={} if single else dict(root.attrs),
         sources=sources,
-        variables={n: _header(path, n, arrays[n], dims[n], options) for n in others},
+        variables={n: header for n, header in headers.items() if n not in along},
         splits=all_rows(sources),
         not_opened=whole,
         example_dim=example_dim,
@@ -142,20 +137,18 @@ def _dims_of(name: str, array: Any) -> tuple[str, ...]:
     return tuple(own or other for own, other in zip(given, usual, strict=True))
 
 
-def _example_dim(dims: Mapping[str, tuple[str, ...]], arrays: Mapping[str, Any]) -> str | None:
+def _example_dim(headers: Mapping[str, SourceHeader], arrays: Mapping[str, Any]) -> str | None:
     """Return "batch" where it is the first dim of an array, else that of the most bytes."""
     sizes: Counter[str] = Counter()
-    for name, names in dims.items():
-        if names and names != (name,):
-            sizes[names[0]] += int(arrays[name].nbytes)
+    for name, header in headers.items():
+        if header.dims and header.dims != (name,):
+            sizes[header.dims[0]] += int(arrays[name].nbytes)
     if "batch" in sizes:
         return "batch"
     return sizes.most_common(1)[0][0] if sizes else None
 
 
-def _header(
-    path: str, name: str, array: Any, dims: tuple[str, ...], options: Options
-) -> SourceHeader:
+def _header(path: str, name: str, array: Any, options: Options) -> SourceHeader:
     attrs = {key: value for key, value in dict(array.attrs).items() if key != XARRAY_DIMS}
     cf, used, faults = None, frozenset[str](), list[str]()
     dtype, fill = np.dtype(array.dtype), attrs.get("_FillValue")
@@ -174,7 +167,7 @@ def _header(
         key=key,
         shape=tuple(array.shape),
         dtype=dtype,
-        dims=dims,
+        dims=_dims_of(name, array),
         attrs={k: value for k, value in attrs.items() if k not in used},
         used_attrs={k: value for k, value in attrs.items() if k in used},
         storage="chunked",
@@ -242,7 +235,7 @@ FORMAT = Format(
     title="a zarr store",
     suffixes=(".zarr",),
     recognises=lambda head: False,  # a store is a folder, known by its marks
-    scan=_scan,
+    scan=lambda paths, options: tuple(_file_header(path, options) for path in paths),
     open_reader=ZarrReader,
     kinds={"zarr": "zarr"},
     accepts=frozenset({"group", "decode_cf"}),
