@@ -292,13 +292,10 @@ _ANSWERS = {
     "batch DataLoader loader iterate shuffle sample": "use ds.batches(64, shuffle=True, seed=7)",
     "map apply transform collate_fn": "use ds.batches(64, pipeline={'x': function})",
     "normalize mean std": "use normalize={'x': (mean, std)}",
-    "axes data_format": "use layout={'images': 'batch height width channel'}, naming the axes of a "
-    "source",
+    "axes data_format": "use layout={'images': 'batch height width channel'}",
     "axis_labels": "use dims={'x': ('batch', 'height', 'width')} when opening; ds.dims has them",
-    "bucket_by_length max_length padding": "use bucket=True for batches of about equal length, and "
-    "ragged='pad' or 'flat'",
-    "class_weight stratify": "use balance='y' for even classes, weights= for each row, or "
-    "ds.train_test_split(stratify='y')",
+    "bucket_by_length max_length padding": "use bucket=True, and ragged='pad' or 'flat'",
+    "class_weight stratify": "use balance='y', weights=, or ds.train_test_split(stratify='y')",
     "buffer_size": "use memory= or window_rows= to set how many rows are shuffled together",
     "drop_remainder": "use last='drop'",
     "random_state generator rng": "use seed=7",

@@ -406,8 +406,7 @@ def _check_compatible(first: FileHeader, other: FileHeader) -> None:
     if differing:
         warn(
             f"variables {differing} in {there!r} are not as in {here!r}, which stands for all "
-            "files joined: its are taken where it has them; open the files apart to see each "
-            "one's own"
+            "files joined where it has them; open the files apart to see each one's own"
         )
     match_of = _joined_arrays(other, first)
     for what, one in _joined_arrays(first, first).items():

@@ -258,8 +258,7 @@ class Ragged(Viewed):
             first, other = (tuple(self.shapes[i].tolist()) for i in (0, different[0]))
             raise ArrayError(
                 f"{self.where}: example 0 is {first} and example {different[0]} is {other}, "
-                "which no dense array holds; say ragged.pad().values, ragged.flat() or "
-                "ragged.to_objects()"
+                "which no dense array holds; use ragged.pad().values, .flat() or .to_objects()"
             )
         dense: Array = self.pad().values
         return dense if dtype is None else dense.astype(dtype, copy=False)
@@ -304,8 +303,7 @@ class Ragged(Viewed):
             row = self.selection.take(np.array([place]))[0]
             raise ArrayError(
                 f"{self.where}, row {row}: its {dims[axis]!r} has length {shapes[place, axis]}, "
-                f"more than to={lengths[axis]}; pad to {int(shapes[:, axis].max())}, or leave "
-                "longer rows out"
+                f"more than to={lengths[axis]}; pad to {int(shapes[:, axis].max())}"
             )
         dense, inside = padded(self.flat(), lengths, value, mask=mask)
         name = self.name or None

@@ -271,7 +271,7 @@ def row_sequences(
     with _room_for(int(counts.sum())):
         numbers = spread(np.zeros_like(counts), counts)
         starts = np.repeat(borders[:-1], counts) + numbers * step
-    return RowSequences(starts, length, size, last, seed, _whole("epoch", epoch))
+    return RowSequences(starts, length, size, last, _checked(seed), _whole("epoch", epoch))
 
 
 @check_arguments(LoaderError)
@@ -296,11 +296,17 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
     n, size = _whole("n_rows", n_rows), _whole("batch_rows", batch_rows, 1)
     with _room_for(n):
         starts = np.arange(n)
-    return RowSequences(starts, 1, size, "keep", seed, _whole("epoch", epoch))
+    return RowSequences(starts, 1, size, "keep", _checked(seed), _whole("epoch", epoch))
 
 
 def _room_for(n: int) -> AbstractContextManager[None]:
     return explain_memory_errors(lambda why: f"{n:,} row numbers do not fit in memory: {why}")
+
+
+def _checked(seed: Seed | None) -> Seed | None:
+    for one in seed if isinstance(seed, tuple) else () if seed is None else (seed,):
+        whole("seed", one, error=LoaderError)  # not a list, say
+    return seed
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:

@@ -417,8 +417,7 @@ class Normalize(PictureTransform):
         if mean.ndim == 3 and mean.shape[:2] != plan.size:
             plan.refuse(
                 f"the mean image is {mean.shape[0]} x {mean.shape[1]}, pictures are "
-                f"{plan.size or 'of different sizes'} by then; crop or resize them to its size "
-                "before Normalize"
+                f"{plan.size or 'of different sizes'} by then; crop or resize them to its size"
             )
         scale = self.scale / std
         shift = -mean * scale

@@ -151,8 +151,7 @@ def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims])
     if not isinstance(batch, Mapping):
         raise PipelineError(
             f"a whole-batch transform made {type(batch).__name__}, which cannot be taken apart "
-            "into samples; let it return a mapping of labelled arrays, or put what it does into "
-            "batch="
+            "into samples; let it return a mapping of labelled arrays, or give it as batch="
         )
     arrays: dict[str, Array] = {}
     dims: dict[str, Dims] = {}
@@ -285,8 +284,7 @@ def check_alike(parts: Sequence[Any], where: str = "") -> None:
             )
             raise PipelineError(
                 f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is "
-                f"{found}, the first one {expected}; let the transform make all alike, or give a "
-                "collate= of your own"
+                f"{found}, the first one {expected}; make all alike, or give a collate= of your own"
             )
 
 
@@ -326,6 +324,5 @@ def _np_stack(arrays: list[Array], where: str, axis: int = 0) -> Array:
         shapes = sorted({array.shape for array in arrays})
         raise PipelineError(
             f"samples{' ' if where else ''}{where} have different shapes, {shapes[0]} and "
-            f"{shapes[1]}, and make no array; pad or crop them in the sample transform, or give a "
-            "collate= of your own"
+            f"{shapes[1]}, and make no array; pad or crop them first, or give your own collate="
         ) from None
