@@ -182,10 +182,8 @@ def _sent_off(
                 if any(a in hosts or get_address_host(a) in hosts for a in workers_of(client)):
                     seen_s = time.monotonic()
                 elif time.monotonic() - seen_s > wait_s:
-                    raise ClusterError(
-                        f"no worker that can write is left on {list(hosts)} since {wait_s:g} s; "
-                        "start one, or give more wait_s="
-                    )
+                    words = f"no worker that can write is left on {list(hosts)} since {wait_s:g} s"
+                    raise ClusterError(f"{words}; start one, or give more wait_s=")
         written: str = future.result()
         future.cancel()  # or it would be made again if its worker were lost while somebody holds it
     return written

@@ -145,10 +145,8 @@ def _new_table(header: FileHeader, split: str | None, counts: Mapping[str, int])
         return table
     check_split_name(split)
     if table is None:
-        raise SplitError(
-            f"file {header.stamp.path!r} has no splits, so its new rows cannot be in {split!r}; "
-            f"leave split out, or write the file with splits"
-        )
+        words = f"file {header.stamp.path!r} has no splits, so its new rows cannot be in {split!r}"
+        raise SplitError(f"{words}; leave split out, or write the file with splits")
     known = table.get(split) or dict.fromkeys(header.sources, range(n_old, n_old))
     # sources that share a list go on sharing it
     longer = {id(rows): _longer(rows, n_old, n_rows) for rows in known.values()}

@@ -114,10 +114,8 @@ def check_alike(what: str, more: Inputs, base: str, first: Inputs) -> None:
         If sources, shapes, dims, units, dtypes, or the names of classes or positions differ.
     """
     if more.n_rows.keys() != first.n_rows.keys():
-        raise ArrayError(
-            f"{what} has sources {sorted(more.n_rows)}, but {base} has {sorted(first.n_rows)}; "
-            f"give the same sources"
-        )
+        words = f"{what} has sources {sorted(more.n_rows)}, but {base} has {sorted(first.n_rows)}"
+        raise ArrayError(f"{words}; give the same sources")
     for name in more.n_rows if more is not first else ():
         _check_source(f"{what}: source {name!r}", more.sources[name], base, first.sources[name])
 

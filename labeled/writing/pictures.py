@@ -141,10 +141,8 @@ def list_pictures(folder: str, paths: Sequence[str]) -> PictureFiles:
     names = sorted({part[level] for part in parts if len(part) > level + 1})
     for path, part in zip(paths, parts, strict=True):
         if names and len(part) <= level + 1:
-            raise FileFormatError(
-                f"picture {os.path.join(folder, path)!r} lies beside folders of classes; move it "
-                f"into one of {names}, or away"
-            )
+            words = f"picture {os.path.join(folder, path)!r} lies beside folders of classes"
+            raise FileFormatError(f"{words}; move it into one of {names}, or away")
     numbers = {name: number for number, name in enumerate(names)}
     labels = tuple(numbers[part[level]] for part in parts) if names else ()
     splits: dict[str, tuple[int, int]] = {}

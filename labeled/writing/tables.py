@@ -232,9 +232,7 @@ def _values(
     column = _read(path, name, group)
     if dtype.kind == "O" and column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(False))[0])
-        raise ArrayError(
-            f"{_where(path, name)}, row {row} of row group {group}: its text is missing; fill it "
-            f"in, or leave the column out with sources=[...]"
-        )
+        words = f"{_where(path, name)}, row {row} of row group {group}: its text is missing"
+        raise ArrayError(f"{words}; fill it in, or leave the column out with sources=[...]")
     values: Array = (column.flatten() if width else column).to_numpy(False)
     return values.astype(dtype, copy=False).reshape(len(column), *width)
