@@ -209,3 +209,16 @@ def test_ragged_sources_of_plain_write(tmp_path, in_memory, as_handle):
         assert_array_equal(read(dataset, 1)[0], rows[1])
         test = H5PYDataset(where, which_sets=("test",), subset=[0], load_in_memory=in_memory)
         assert_array_equal(read(test, 0)[0], rows[3])
+
+
+def test_axes_may_share_a_name(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = np.arange(24).reshape(6, 2, 2)
+        for axis, name in enumerate(("batch", "side", "side")):
+            file["x"].dims[axis].label = name
+        file.attrs["split"] = H5PYDataset.create_split_array({"train": {"x": (0, 6)}})
+    dataset = H5PYDataset(str(tmp_path / "x.h5"), ("train",))
+    assert dataset.axis_labels == {"x": ("batch", "side", "side")}
+    (rows,) = dataset.get_data(dataset.open(), [3, 0])
+    np.testing.assert_array_equal(rows, np.arange(24).reshape(6, 2, 2)[[3, 0]])
+    dataset.close(None)

@@ -137,8 +137,7 @@ def recv_arrays(socket: Any) -> list[Any]:
     ValueError
         If what arrives is not a message of arrays.
     """
-    frames = socket.recv_multipart(copy=False)
-    return list(arrays_of([frame.buffer for frame in frames]))
+    return list(arrays_of([frame.buffer for frame in socket.recv_multipart(copy=False)]))
 
 
 def start_server(

@@ -370,11 +370,10 @@ class FiniteDatasetIterator:
     def __iter__(self) -> Any:
         return self
 
-    def _read(self, rows: Any) -> Sequence[Any]:
+    def _read(self, rows: Any) -> Any:
         """Return the rows of each source asked for."""
         if hasattr(self._dataset, "get"):
-            found: Sequence[Any] = self._dataset.get(self._source, rows)
-            return found
+            return self._dataset.get(self._source, rows)
         data = self._dataset.get_data()
         arrays = data if isinstance(data, tuple) else (data,)
         return [arrays[position][rows] for position in self._positions]

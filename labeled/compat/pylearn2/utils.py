@@ -117,9 +117,7 @@ def permutation(state: np.random.RandomState, n: int) -> npt.NDArray[np.int64]:
     return rows
 
 
-def make_np_rng(
-    rng_or_seed: Any = None, default_seed: Any = None, which_method: Any = None
-) -> np.random.RandomState:
+def make_np_rng(rng_or_seed: Any = None, default_seed: Any = None, which_method: Any = None) -> Any:
     """Return a ``RandomState``: the one given, or one made of a seed.
 
     Parameters
@@ -138,8 +136,7 @@ def make_np_rng(
     """
     names = [which_method] if isinstance(which_method, str) else (which_method or ["shuffle"])
     if rng_or_seed is not None and all(hasattr(rng_or_seed, name) for name in names):
-        made: np.random.RandomState = rng_or_seed
-        return made
+        return rng_or_seed
     seed = default_seed if rng_or_seed is None else rng_or_seed
     return np.random.RandomState(DEFAULT_SEED if seed is None else seed)
 

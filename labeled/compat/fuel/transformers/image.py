@@ -252,9 +252,8 @@ class ToBytes(base.SourcewiseTransformer):
             labels[source] = ("batch", "bytes") if is_batch else ("bytes",)
         super().__init__(stream, **base.as_behind(stream, {"axis_labels": labels, **kwargs}))
 
-    def transform_source_example(self, source_example: Any, source_name: str) -> bytes:
-        made: bytes = source_example.tobytes()
-        return made
+    def transform_source_example(self, source_example: Any, source_name: str) -> Any:
+        return source_example.tobytes()
 
     def transform_source_batch(self, source_batch: Any, source_name: str) -> list[bytes]:
         return [example.tobytes() for example in source_batch]
