@@ -129,8 +129,7 @@ def run_parts(
     check_dataset(dataset)
     whole("every", every, least=1, error=LoaderError)
     whole("retries", retries, least=0, error=LoaderError)
-    if parts is not None:
-        whole("parts", parts, least=1, error=LoaderError)
+    whole("parts", 1 if parts is None else parts, least=1, error=LoaderError)
     # a process without a GPU cannot check what only workers with one can do
     known = {name: value for name, value in batches_options.items() if name not in OF_DEVICES}
     deals = "run_parts shares out: say how many with parts="

@@ -80,14 +80,12 @@ def frame_column(name: str, column: Any) -> Array:
     listed = values.tolist()
     if listed and {type(value) for value in listed} <= {int, float, bool}:
         return np.array(listed)
-    missing = column.isna().to_numpy()
-    odd = missing if missing.any() else np.array([not isinstance(one, str) for one in listed], bool)
-    if odd.any():
-        row = int(np.argmax(odd))
-        raise ArrayError(
-            f"column {name!r}, row {row} holds {values[row]!r:.60}; give a column texts only, or "
-            f"numbers only (fillna puts something in place of what is missing)"
-        )
+    for row, value in enumerate(listed):
+        if not isinstance(value, str):
+            raise ArrayError(
+                f"column {name!r}, row {row} holds {value!r:.60}; give a column texts only, or "
+                f"numbers only (fillna puts something in place of what is missing)"
+            )
     return values
 
 

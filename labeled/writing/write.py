@@ -339,15 +339,12 @@ def planned(
     o = options
     inputs = inputs_of(sources, o.dims, o.ragged, here=here)
     inputs = _with_extras(inputs, o.coords or {}, o.source_attrs or {})
-    given = splits
-    if splits is None and is_dataset(sources):
-        splits = own_splits(sources)
-    table = None if splits is None else as_splits(splits, inputs.n_rows)
+    found = own_splits(sources) if splits is None and is_dataset(sources) else splits
+    table = None if found is None else as_splits(found, inputs.n_rows)
     _check_fit(inputs, netcdf=o.netcdf)
     file_attrs = _file_attrs(inputs, o.attrs, o.provenance)
-    plan = PackingPlan.of(
-        inputs, o, table, usual=usual, statistics=o.statistics, checksums=o.checksums
-    )
+    kept: Any = {"statistics": o.statistics, "checksums": o.checksums}
+    plan = PackingPlan.of(inputs, o, table, usual=usual, **kept)
     plan = fitting(plan, o.memory) if here else plan
     known = {name: n for name, n in inputs.n_rows.items() if n is not None}
     if table is None and len(set(known.values())) > 1:
@@ -357,7 +354,7 @@ def planned(
             f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
             "numbers; correct the arrays, or name the rows of each source with splits="
         )
-    if table is not None and given is not None:
+    if table is not None and splits is not None:
         warn_of_overlaps(table)
     names = left_out(sources)
     if names:
