@@ -186,8 +186,7 @@ def find_axes(
     for key, dim in (given or {}).items():
         if dim not in dims:
             raise DimsError(
-                f"dims={{{key!r}: {dim!r}}} names a dim that is not there; "
-                f"the dims are {tuple(dims)}"
+                f"dims={{{key!r}: {dim!r}}} names a dim that is not there; dims are {tuple(dims)}"
             )
         asked[_as_axis(key, n_spatial)] = dim
     if len(set(asked.values())) != len(asked):

@@ -289,8 +289,7 @@ class DataLoader:
             raise StateError("not a state of this data_loader: it has other entries or a version")
         if state["num_workers"] != self._n_parts:
             raise StateError(
-                f"the state was saved with {state['num_workers']} workers, this data_loader has "
-                f"{self._n_parts}: go on with as many"
+                f"saved with {state['num_workers']} workers, not {self._n_parts}: take as many"
             )
         first = state["first"]
         seed = {"seed": first["seed"]} if "seed" in self._rows.options else {}

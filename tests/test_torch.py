@@ -242,7 +242,7 @@ def test_states_of_other_rows_are_refused(train):
     saved = labeled.torch.data_loader(train, 8).state_dict()
     with pytest.raises(StateError, match="saved with batch_size=8"):
         labeled.torch.data_loader(train, 9).load_state_dict(saved)
-    with pytest.raises(StateError, match="saved with 1 workers, this data_loader has 2"):
+    with pytest.raises(StateError, match="saved with 1 workers, not 2"):
         labeled.torch.data_loader(train, 8, num_workers=2).load_state_dict(saved)
     with pytest.raises(StateError, match="not a state"):
         labeled.torch.data_loader(train, 8).load_state_dict({})

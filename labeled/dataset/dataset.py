@@ -785,10 +785,7 @@ class Dataset(Viewed):
             given["device"] = self.resident
         options = BatchOptions(**given)
         if not self.sources:
-            raise LoaderError(
-                f"{self.where} has no source to make batches of; print(ds) shows what it holds, "
-                "and why that is not opened"
-            )
+            raise LoaderError(f"{self.where} has no source to make batches of; print(ds) shows why")
         for source in self._sources.values():
             if "batch" in source.dims[1:]:
                 raise LoaderError(

@@ -284,7 +284,6 @@ def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[A
     n_rows = dataset.n_rows
     if values.shape[:1] != (n_rows,) or values.size != n_rows:
         raise SplitError(
-            f"{option}= has shape {values.shape}; it must be one value for each of the "
-            f"{n_rows} rows of {dataset.where}"
+            f"{option}= has shape {values.shape}; it must be one value for each of {n_rows} rows"
         )
     return values.reshape(-1)

@@ -376,8 +376,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
     if clashing:
         warn(
             f"dims {sorted(set().union(*clashing.values()))} have different lengths in different "
-            f"sources and became '<source>_<dim>' in {sorted(clashing)}; give them names of their "
-            "own with dims={source: (...)}"
+            f"sources and became '<source>_<dim>' in {sorted(clashing)}; name them with dims="
         )
     coords, left_out = set(others), []
     known = {coord for one in catalog.sources.values() for coord in one.headers[0].coords}

@@ -102,9 +102,8 @@ class _Store(AbstractDataStore):
         for name, array in self._arrays.items():
             if in_part and array.source.packed_differently:
                 raise LoaderError(
-                    f"source {name!r} of {dataset.where} is packed differently from file to file, "
-                    "so that it is decoded as it is read: open it with decode_cf=True or "
-                    "decode_cf=False, or the files apart"
+                    f"source {name!r} of {dataset.where} is packed differently from file to file: "
+                    "open it with decode_cf=True or decode_cf=False, or the files apart"
                 )
             self._arrays[name] = replace(array, source=array.source.as_stored())
 

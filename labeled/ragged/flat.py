@@ -44,10 +44,7 @@ class Flat(NamedTuple):
         """Join examples into flat values; the common dtype, one copy."""
         for number, example in enumerate(examples):
             if np.ma.is_masked(example):
-                raise ArrayError(
-                    f"example {number} has masked values, which a ragged array cannot hold; fill "
-                    f"them in with .filled(value)"
-                )
+                raise ArrayError(f"example {number} has masked values; fill them: .filled(value)")
         arrays = [np.asarray(example) for example in examples]
         n_axes = {array.ndim for array in arrays} or {1}
         if len(n_axes) > 1:

@@ -123,8 +123,7 @@ class Ragged(Viewed):
         ends = np.asarray(offsets, np.int64)
         if flat.ndim != 1 or ends.ndim != 1 or not len(ends):
             raise ArrayError(
-                f"values {flat.shape} and offsets {ends.shape} must have one axis each, with one "
-                "offset more than examples"
+                f"values {flat.shape} and offsets {ends.shape} must have one axis each"
             )
         sizes = np.diff(ends)
         if ends[0] != 0 or ends[-1] > len(flat) or (sizes < 0).any():
@@ -148,8 +147,7 @@ class Ragged(Viewed):
         )
         if len(named) != n_axes + 1 or len(set(named)) < len(named):
             raise DimsError(
-                f"dims={named} do not fit examples of {n_axes} axes; give the example dim and "
-                f"{n_axes} more, all different"
+                f"dims={named} do not fit examples of {n_axes} axes: one more, all different"
             )
         return cls(FlatRows(flat), Selection.all(len(flat.shapes)), named, name)
 

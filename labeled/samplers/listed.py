@@ -124,10 +124,7 @@ def as_request(item: Any) -> Request:
         )
     rows = np.atleast_1d(rows).astype(np.int64)
     if rows.size and rows.min() < 0:
-        raise SelectionError(
-            f"row {rows.min()} of a batch is negative; a sampler counts rows from 0, for it does "
-            "not know where the end is"
-        )
+        raise SelectionError(f"row {rows.min()} of a batch is negative; samplers count from 0")
     rows.flags.writeable = False
     return rows
 

@@ -77,8 +77,7 @@ class Crop(PictureTransform):
         beyond = (corners > rest).any(axis=1)
         if beyond.any():
             plan.refuse(
-                f"a window of {size} at y={self.y}, x={self.x} reaches beyond "
-                f"{plan.name_first(beyond)}",
+                f"window {size} at y={self.y}, x={self.x} reaches beyond {plan.name_first(beyond)}",
                 UnfitPictureError,
             )
         plan.crop(corners, size)

@@ -197,8 +197,7 @@ class PicturePlan:
             height, width = self.sizes[-1]
             raise AugmentError(
                 f"{len(self):,} pictures would become {height:,} x {width:,} pixels, {n_values:,} "
-                f"values in all, more than the {MAX_VALUES:,} that are made at once; use smaller "
-                "sizes, or smaller batches"
+                f"values, more than the {MAX_VALUES:,} made at once; use smaller sizes or batches"
             )
 
     def work_bytes(self, given: np.dtype[Any]) -> int:
@@ -297,10 +296,7 @@ def by_opencv(x: Array, change: Callable[[Array], Any]) -> Array:
     try:
         made = [change(values[..., n : n + 4]) for n in range(0, x.shape[2], 4)]
     except cv2.error as error:
-        raise UnfitPictureError(
-            f"OpenCV cannot change a picture of {x.shape[0]:,} x {x.shape[1]:,} pixels and "
-            f"{x.shape[2]} channels: {error}"
-        ) from error
+        raise UnfitPictureError(f"OpenCV cannot change a picture {x.shape}: {error}") from error
     parts = [one.reshape(*one.shape[:2], -1) for one in made]
     return in_dtype(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=2), own)
 

@@ -193,8 +193,7 @@ def steps_of(
         )
     if not callable(call):
         raise PipelineTypeError(
-            f"{call!r} is not a transform: give a callable of one argument, a mapping from source "
-            "to one, or a list of them"
+            f"{call!r} is not a transform: give a callable, a mapping from source to one, or a list"
         )
     asks = asked_by(call)
     return (Step(call, part, path, asks, whole or "rows" in asks, stated.memory),)

@@ -312,8 +312,7 @@ def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.Dat
         return xr.concat(parts, dim, coords="different", compat="equals", join="exact")
     except ValueError as error:
         raise PipelineError(
-            f"the coordinates of samples{where} do not agree: {error}; drop_vars() them in the "
-            "sample transform"
+            f"the coordinates of samples{where} do not agree: {error}; drop_vars() them first"
         ) from None
 
 

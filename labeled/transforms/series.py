@@ -189,8 +189,7 @@ def _timestamps(name: str, given: npt.ArrayLike) -> Times:
     falls = np.flatnonzero(~(times == times) | np.insert(times[1:] < times[:-1], 0, False))
     if len(falls):
         raise PipelineError(
-            f"timestamp {falls[0]} of {name!r}, {times[falls[0]]}, is NaT or earlier than the one "
-            "before; sort the series"
+            f"timestamp {falls[0]} of {name!r}, {times[falls[0]]}, is NaT or falls; sort the series"
         )
     return times.astype(np.int64) if times.dtype.kind in "iu" else times
 
