@@ -19,7 +19,6 @@ from __future__ import annotations
 import numbers
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard, TypeVar
 
@@ -29,6 +28,7 @@ import numpy.typing as npt
 
 from labeled.compat.errors import check, old
 from labeled.compat.fuel.config_parser import ConfigurationError, config
+from labeled.formats.replacing import replacing
 
 Rows = npt.NDArray[np.int64]
 
@@ -328,10 +328,8 @@ def cache_file(filename: str) -> str:
             disk = shutil.disk_usage(folder)
             if disk.used + there.st_size > MAX_DISK_USE * disk.total:
                 return filename
-            with tempfile.TemporaryDirectory(dir=os.path.dirname(copy)) as beside:
-                part = os.path.join(beside, "part")
+            with replacing(copy) as part:  # it appears under its name only once it is whole
                 shutil.copy2(path, part)
-                os.replace(part, copy)  # it appears under its name only once it is whole
         here = os.stat(copy)
     except OSError:
         return filename
