@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, Row
-from labeled.compat.mxnet.parameters import Version, files_of, options_of, read_parameters
+from labeled.compat.mxnet.parameters import Version, bytes_of, files_of, options_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import FileFormatError, LoaderError
 
@@ -275,10 +275,7 @@ class MNISTIter(MXDataProvider):
 def _read(path: str, n_lengths: int) -> npt.NDArray[np.uint8]:
     """Return the array that the header of an IDX file claims."""
     begin = 4 * (2 + n_lengths)
-    try:
-        found = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise FileFormatError(f"{path!r} cannot be read: {error.strerror}") from error
+    found = np.frombuffer(bytes_of(path), np.uint8)
     lengths = found[4:begin].tobytes().ljust(begin - 4, b"\0")
     shape = np.frombuffer(lengths, ">u4").tolist()
     if not 0 < math.prod(shape) <= len(found) - begin:

@@ -20,7 +20,6 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, takewhile
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +29,7 @@ import numpy.typing as npt
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
-from labeled.compat.mxnet.parameters import Rules, Version, files_of, read_parameters
+from labeled.compat.mxnet.parameters import Rules, Version, bytes_of, files_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError
 from labeled.formats.bytesource import stamp_of
@@ -226,7 +225,7 @@ def _read_labels(path: str, width: int) -> dict[int, FloatArray] | None:
     if not path:
         return None
     listed = {}
-    for number, line in enumerate(_read(path).decode(errors="replace").split("\n"), 1):
+    for number, line in enumerate(bytes_of(path).decode(errors="replace").split("\n"), 1):
         id, *words = line.split() or [""]
         if not id:
             continue
@@ -235,13 +234,6 @@ def _read_labels(path: str, width: int) -> dict[int, FloatArray] | None:
         found = map(LEADING_NUMBER.match, words[:width])
         listed[int(id)] = np.array([float(one[0]) if one else 0.0 for one in found], np.float32)
     return listed
-
-
-def _read(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{path!r} cannot be read: {error}") from error
 
 
 # records, in the order in which they were read
@@ -313,7 +305,7 @@ def _indexed(asked: SimpleNamespace, records: Records) -> Callable[[], Iterator[
     An index lists numbers, and every second one is an offset; other words end it.
     """
     path = asked.path_imgidx
-    offsets = sorted(map(int, [*takewhile(bytes.isdigit, _read(path).split())][1::2]))
+    offsets = sorted(map(int, [*takewhile(bytes.isdigit, bytes_of(path).split())][1::2]))
     row_of = {head: row for row, head in enumerate(records.heads.tolist()[:-1])}
     for offset in offsets:
         if offset not in row_of:
