@@ -87,7 +87,7 @@ INDEXED_WINDOWS = 3
 SMALL_KEPT_BYTES = 32 << 20
 """Kept rows up to this are handed out by the caller alone: waking a thread takes longer."""
 MAX_THREADS = 16
-THREADS_SHARE = 8
+THREADS_SHARE = 16
 """Windows leave up to one of so many parts of the memory to the threads that read them."""
 
 SPARE_BATCHES, HELD_BATCHES = 3, 2
