@@ -145,9 +145,7 @@ def as_array(name: str, values: Any, error: type[LabeledError] = ArgumentError) 
     try:
         return np.asarray(values)
     except ValueError:
-        raise error(
-            f"{name}={_shown(values)}: its lists differ in length and form no array"
-        ) from None
+        raise error(f"{name}={_shown(values)}: lists of several lengths form no array") from None
 
 
 def check_classes(

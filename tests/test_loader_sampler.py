@@ -170,9 +170,9 @@ def test_requests_name_rows(dataset, item, rows):
         (slice(-3, 5), SelectionError, "row -3 of a batch is negative"),
         ([1, -2], SelectionError, "row -2 of a batch is negative"),
         (range(-1, 3), SelectionError, "row -1"),
-        ([True, False], SelectionTypeError, "a list of row numbers"),
-        ([[1], [2]], SelectionTypeError, "a list of row numbers"),
-        ("rows", SelectionTypeError, "a list of row numbers"),
+        ([True, False], SelectionTypeError, "a list of rows"),
+        ([[1], [2]], SelectionTypeError, "a list of rows"),
+        ("rows", SelectionTypeError, "a list of rows"),
     ],
 )
 def test_what_names_no_rows_is_refused(dataset, item, error, words):

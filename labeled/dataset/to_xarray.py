@@ -388,9 +388,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
             else:
                 others[name] = array
     if left_out:
-        warn(
-            f"variables {left_out} are left out: their dims have other lengths than in the sources"
-        )
+        warn(f"variables {left_out} are left out: their dims have other lengths than in sources")
     return Arrays(sources, others, coords | (catalog.headers[0].coordinates & others.keys()))
 
 

@@ -116,9 +116,8 @@ def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:
     {}
     """
     if "class_names" in attrs:
-        return dict(
-            enumerate(map(as_text, np.atleast_1d(np.asarray(attrs["class_names"], object))))
-        )
+        names = np.atleast_1d(np.asarray(attrs["class_names"], object))
+        return dict(enumerate(map(as_text, names)))
     if "flag_values" in attrs and "flag_meanings" in attrs:
         values = np.atleast_1d(attrs["flag_values"]).tolist()
         return dict(zip(map(int, values), as_text(attrs["flag_meanings"]).split(), strict=False))

@@ -48,14 +48,10 @@ class Flat(NamedTuple):
         arrays = [np.asarray(example) for example in examples]
         n_axes = {array.ndim for array in arrays} or {1}
         if len(n_axes) > 1:
-            raise ArrayError(
-                f"examples have {sorted(n_axes)} axes; they may differ in lengths only"
-            )
+            raise ArrayError(f"examples have {sorted(n_axes)} axes; only lengths may differ")
         kinds = {array.dtype.kind for array in arrays}
         if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
-            raise ArrayError(
-                "examples of a ragged array must be arrays of numbers, or all of times"
-            )
+            raise ArrayError("ragged examples must be arrays of numbers, or all of times")
         shapes = np.array([one.shape for one in arrays], np.int64).reshape(-1, n_axes.pop())
         values = np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.empty(0)
         return cls(values, offsets_of(elements_of(shapes)), shapes)

@@ -122,14 +122,10 @@ class Ragged(Viewed):
         flat = np.asarray(values)
         ends = np.asarray(offsets, np.int64)
         if flat.ndim != 1 or ends.ndim != 1 or not len(ends):
-            raise ArrayError(
-                f"values {flat.shape} and offsets {ends.shape} must have one axis each"
-            )
+            raise ArrayError(f"values {flat.shape}, offsets {ends.shape} must have one axis each")
         sizes = np.diff(ends)
         if ends[0] != 0 or ends[-1] > len(flat) or (sizes < 0).any():
-            raise ArrayError(
-                f"offsets must ascend from 0 to at most {len(flat)}, the number of values"
-            )
+            raise ArrayError(f"offsets must ascend from 0 to at most {len(flat)}, all values")
         each = sizes[:, np.newaxis] if shapes is None else np.asarray(shapes, np.int64)
         fits = each.ndim == 2 and len(each) == len(sizes) and (each >= 0).all()
         if not fits or not np.array_equal(each.prod(axis=1), sizes):

@@ -119,9 +119,7 @@ def as_request(item: Any) -> Request:
     if rows.size == 0 and not isinstance(item, np.ndarray):
         rows = rows.astype(np.int64)
     if rows.ndim > 1 or rows.dtype.kind not in "iu":
-        raise SelectionTypeError(
-            f"a batch is a slice, or a list of row numbers; found {reprlib.repr(item)}"
-        )
+        raise SelectionTypeError(f"a batch is a slice or a list of rows, not {reprlib.repr(item)}")
     rows = np.atleast_1d(rows).astype(np.int64)
     if rows.size and rows.min() < 0:
         raise SelectionError(f"row {rows.min()} of a batch is negative; samplers count from 0")

@@ -51,15 +51,13 @@ def batch_entropies(classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     >>> batch_entropies(np.array([[0, 1, 2, 3], [4, 4, 5, 5], [6, 6, 6, 6]]))
     array([2., 1., 0.])
     """
-    n_batches, batch_rows = classes.shape
+    n, batch_rows = classes.shape
     ordered = np.sort(classes, axis=1)
     begins = np.ones(ordered.shape, bool)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     starts = np.flatnonzero(begins)
     counts = np.diff(starts, append=classes.size)
-    missing = np.bincount(
-        starts // batch_rows, weights=counts * np.log2(counts), minlength=n_batches
-    )
+    missing = np.bincount(starts // batch_rows, weights=counts * np.log2(counts), minlength=n)
     bits: npt.NDArray[np.float64] = np.log2(batch_rows) - missing / batch_rows
     return np.maximum(bits, 0.0)
 

@@ -240,8 +240,6 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             )
     shards = sorted(-1 if state.shard is None else state.shard for state in found)
     if shards not in ([-1], list(range(furthest.count))):
-        raise StateError(
-            f"states of the shards {shards} of {furthest.count}: give each shard's state once"
-        )
+        raise StateError(f"states of shards {shards} of {furthest.count}: give each shard's once")
     finished = all(state.finished for state in found)
     return replace(furthest, shard=None, finished=finished).to_dict()

@@ -54,9 +54,8 @@ def number_of(name: str, value: Any, *, least: float = -math.inf, most: float = 
     """Return a finite number within bounds."""
     if not abs(value) < 1 << 63 or not least <= value <= most:
         bounds = f" from {least:g} to {most:g}" if most < math.inf else f" of {least:g} or more"
-        raise AugmentError(
-            f"{name}={value!r} must be a finite number{bounds if least > -math.inf else ''}"
-        )
+        bounds = bounds if least > -math.inf else ""
+        raise AugmentError(f"{name}={value!r} must be a finite number{bounds}")
     return float(value)
 
 

@@ -248,9 +248,8 @@ class Stack:
         if isinstance(first, xr.DataArray):
             return _stacked_labelled(parts, dim, where)
         if isinstance(first, tuple | list):
-            inner = (
-                axes if isinstance(axes, tuple) and len(axes) == len(first) else [None] * len(first)
-            )
+            own_axes = isinstance(axes, tuple) and len(axes) == len(first)
+            inner = axes if own_axes else [None] * len(first)
             made = [
                 self._stacked(list(alike), dim, f"{where}[{i}]", inner[i])
                 for i, alike in enumerate(zip(*parts, strict=True))
