@@ -38,7 +38,7 @@ import numpy as np
 
 from labeled.errors import how_to_install
 from labeled.permute import workers
-from labeled.permute.plan import CACHE_LINE, SHORT_RUN, Array, CopyPlan, Rows, Shape, address_of
+from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, Shape, address_of
 
 Loop = Callable[..., Any]
 
@@ -244,7 +244,7 @@ def _call(plan: CopyPlan) -> _Call | None:
     n_rows, row_step = _count(lengths, rows), 0 if plan.axis == last else plan.at[last]
     if by_runs:
         kernel = "runs"
-        if plan.pure and (n_fast * size > SHORT_RUN or plan.axis is not None):
+        if plan.plain or (plan.pure and plan.axis is not None):
             return None
     elif 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
         kernel, woven = "weaves", (n_rows, 1)
@@ -295,8 +295,7 @@ def _call(plan: CopyPlan) -> _Call | None:
         units *= -(-n_rows // (TILE_RUN // final.itemsize))
     large = kernel == "tiles" and plan.size * size >= STREAM_BYTES
     streams = large and not step % CACHE_LINE and not np.any(outer_dst % CACHE_LINE)
-    kinds = np.empty(0, item), np.empty(0, final), ((0,) * woven[0], (0,) * woven[1])
-    code = _code(kernel, item, final, None if plan.pure else plan.compute, woven)
+    code, kinds = _code(kernel, item, final, None if plan.pure else plan.compute, woven)
     return _Call(
         plan, code, kinds, table, streams, n_outer * units, gathered, factor_axes, factor_shape
     )
@@ -318,13 +317,12 @@ def _count(lengths: Shape, axes: Shape) -> int:
 
 @cache
 def _code(kernel: str, item: Any, final: Any, compute: Any, woven: Shape) -> Any:
-    """Return the code of a kernel for some types of items, compiled where it is not yet."""
+    """Return the code of a kernel for some types of items, and what shows it these types."""
     assert _kernels is not None
     kinds = np.empty(0, item), np.empty(0, final), ((0,) * woven[0], (0,) * woven[1])
     factor = None if compute is None else np.empty(0, compute)
-    return _kernels.entry(
-        kernel, (*kinds, 0, 0, np.zeros(HEADER + 9, np.int64), factor, factor, 0, 0, 0, 0)
-    )
+    args = (*kinds, 0, 0, np.zeros(HEADER + 9, np.int64), factor, factor, 0, 0, 0, 0)
+    return _kernels.entry(kernel, args), kinds
 
 
 def _offsets(lengths: Shape, steps: Sequence[int], axes: Shape) -> Rows:

@@ -203,7 +203,6 @@ class Items(NamedTuple):
 class Launch(NamedTuple):
     """How the kernel makes a copy; the same for every array of a shape."""
 
-    plan: CopyPlan
     items: Items
     blocks: int
     table: npt.NDArray[Any]
@@ -229,11 +228,11 @@ def copied(
                 return made.view(src.dtype)
     if is_cupy(scale) or is_cupy(shift):
         return None
-    launch = launch_of(plan_for(src, rows, axes, dtype, scale, shift))
+    found = plan_for(src, rows, axes, dtype, scale, shift)
+    launch = launch_of(found)
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None
-    found, items = launch.plan, launch.items
-    result = cupy.empty(found.shape, found.final)
+    items, result = launch.items, cupy.empty(found.shape, found.final)
     if not found.size:
         return result
     if int(src.data.ptr) % WORD_BYTES:
@@ -280,7 +279,7 @@ def launch_of(found: CopyPlan) -> Launch | None:
     items = Items(*types, found.axis is not None, found.scaled, place)
     whole = np.zeros(TABLE_NUMBERS, items.place)
     if not found.size:
-        return Launch(found, items, 0, whole)
+        return Launch(items, 0, whole)
     lengths, size = found.lengths, found.final.itemsize
     fast = axes[-1] if found.fast is None else found.fast
     factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
@@ -314,7 +313,7 @@ def launch_of(found: CopyPlan) -> Launch | None:
     items = items._replace(
         few=few, pack=pack if fits and not any(step % WORD_BYTES for step in apart) else 1
     )
-    return Launch(found, items, n_outer * tiles_fast * tiles_rows, whole)
+    return Launch(items, n_outer * tiles_fast * tiles_rows, whole)
 
 
 @lru_cache(maxsize=256)
