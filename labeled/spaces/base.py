@@ -363,8 +363,7 @@ class ArraySpace(Space):
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         expected, names = self.sizes(0), self.axis_names()
         if len(shape) != len(expected):
-            found = f"the batch has {len(shape)} axes, shape {shape}"
-            raise SpaceError(f"{found}; expected {len(expected)} axes {names}")
+            raise SpaceError(f"the batch has shape {shape}, expected {len(expected)} axes {names}")
         for axis, (length, wanted) in enumerate(zip(shape, expected, strict=True)):
             if axis != self.get_batch_axis() and length != wanted:
                 shown = "an unknown length" if length != length else f"length {length}"

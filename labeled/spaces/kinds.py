@@ -212,8 +212,7 @@ class ConvNDSpace(ArraySpace):
     def __post_init__(self) -> None:
         name, given = type(self).__name__, (self.channels, self.num_channels)
         if not isinstance(self.shape, SEQUENCES):
-            found = f"found {self.shape!r}"
-            raise SpaceTypeError(f"{name}: shape must be a sequence of lengths, {found}")
+            raise SpaceTypeError(f"{name}: shape must be a sequence, found {self.shape!r}")
         if self.n_spatial not in (None, len(self.shape)):
             raise SpaceError(f"{name}: shape must be (rows, columns), found {tuple(self.shape)}")
         counts = {length_of(f"{name}: channels", n) for n in given if n is not None}

@@ -154,8 +154,7 @@ class AbstractDataProvider:
                     raise ArrayError(f"{which} is not within a batch of {self.batch_size}")
                 part = array[self._at(which.start, which.stop)]
                 if part.size != place.size:
-                    shapes = f"shape {part.shape}, their target {place.shape}"
-                    raise ArrayError(f"samples {which} have the {shapes}")
+                    raise ArrayError(f"samples have shape {part.shape}, their target {place.shape}")
                 place[...] = part.reshape(place.shape)
 
     def _at(self, start: int, stop: int) -> Any:

@@ -363,7 +363,6 @@ class TextFile(Dataset):
     def _number(self, symbol: str) -> int:
         number = self.dictionary.get(symbol)
         if number is None:
-            wrong = f"{symbol!r} is not in the dictionary; add it, or give unk_token="
-            check(self.unk_token is not None, wrong, KeyError)
+            check(self.unk_token is not None, f"add {symbol!r}, or give unk_token=", KeyError)
             number = self.dictionary[str(self.unk_token)]
         return number

@@ -516,8 +516,7 @@ def parts_of(file: h5py.File, name: str) -> dict[str, h5py.Dataset]:
         parts = {role: file[path] for role, path in part_paths(dataset, name).items()}
     elif dataset.shape and "shapes" in [*dataset.dims[0].keys()]:
         parts = {"shapes": dataset.dims[0]["shapes"]}
-    wrong = f"source {name!r} of variable length has shape {dataset.shape}, not one axis"
-    check(not parts or dataset.ndim == 1, wrong)
+    check(not parts or dataset.ndim == 1, f"examples of {name!r} lie along {dataset.ndim} axes")
     return parts
 
 
