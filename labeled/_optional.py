@@ -40,9 +40,8 @@ def extra_module(name: str, needed: str, libraries: str, extra: str) -> Any:
     except ImportError as error:
         absent = isinstance(error, ModuleNotFoundError)
         state = "is not installed here" if absent else f"does not load here ({error})"
-        raise MissingExtraError(
-            f"{needed}, which {state}: {how_to_install(libraries, extra)}"
-        ) from error
+        how = how_to_install(libraries, extra)
+        raise MissingExtraError(f"{needed}, which {state}: {how}") from error
 
 
 def import_optional(name: str) -> Any:

@@ -105,9 +105,8 @@ def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, 
     if dim in inner:
         return False
     if dim not in examples:
-        raise UnknownNameError(
-            f"no source has a dim {dim!r}; {did_you_mean(dim, inner | examples)}"
-        )
+        hint = did_you_mean(dim, inner | examples)
+        raise UnknownNameError(f"no source has a dim {dim!r}; {hint}")
     if np.ndim(request) == 0 and not isinstance(request, slice | range):
         raise SelectionTypeError(
             f"{dim!r} is the example dim and stays: take row {request!r} as [{request!r}]"

@@ -32,7 +32,7 @@ Stretches = Sequence[Sequence[float]]
 Kind = Literal["images", "sequences", "labels", "values"]
 """What a source is drawn as; a batch shows the first of these that it has."""
 Axes = Any
-"""A ``matplotlib.axes.Axes``."""
+"""A ``matplotlib.axes.Axes`` to draw into; None for new ones."""
 
 LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
 """What labels are called, where several sources hold one integer a row."""
@@ -195,7 +195,7 @@ def as_images(examples: Sequence[Array], dims: tuple[str, ...]) -> tuple[list[Ar
     return images, note
 
 
-def new_axes(ax: Axes | None, width: float = 6.4, height: float = 4.0) -> Axes:
+def new_axes(ax: Axes, width: float = 6.4, height: float = 4.0) -> Axes:
     """Return `ax`, or the axes of a new figure.
 
     Raises
@@ -224,9 +224,7 @@ def name_ticks(axis: Any, names: Sequence[str]) -> None:
     axis.set_ticks(range(0, len(names), step), list(map(shown, names))[::step], parse_math=False)
 
 
-def draw_images(
-    images: Sequence[Array], captions: Sequence[str], title: str, ax: Axes | None = None
-) -> Axes:
+def draw_images(images: Sequence[Array], captions: Sequence[str], title: str, ax: Axes) -> Axes:
     """Draw images in a grid, each in its own values, all on one scale.
 
     Parameters
@@ -265,9 +263,7 @@ def draw_images(
     return titled(ax, title)
 
 
-def draw_lines(
-    rows: Sequence[Array], names: Sequence[str], title: str, x: str, ax: Axes | None = None
-) -> Axes:
+def draw_lines(rows: Sequence[Array], names: Sequence[str], title: str, x: str, ax: Axes) -> Axes:
     """Draw rows of numbers as lines; of several features a line each, in one colour a row."""
     ax = new_axes(ax)
     for number, (row, name) in enumerate(zip(rows, names, strict=True)):
@@ -280,9 +276,7 @@ def draw_lines(
     return titled(ax, title, x)
 
 
-def draw_counts(
-    labels: Array, names: Mapping[int, str], title: str, ax: Axes | None = None
-) -> Axes:
+def draw_counts(labels: Array, names: Mapping[int, str], title: str, ax: Axes) -> Axes:
     """Draw how many rows each class has, by name where it has one; classes without rows too."""
     values, found = np.unique(labels, return_counts=True)
     counts = dict.fromkeys(names, 0) | dict(zip(values.astype(int).tolist(), found, strict=True))
@@ -296,7 +290,7 @@ def draw_counts(
     return titled(ax, title, "class", "rows")
 
 
-def draw_values(values: Array, title: str, ax: Axes | None = None) -> Axes:
+def draw_values(values: Array, title: str, ax: Axes) -> Axes:
     """Draw a histogram of numbers; those that are not finite are counted in the title."""
     ax = new_axes(ax)
     flat = np.asarray(values, np.float64).reshape(-1)
@@ -331,7 +325,7 @@ class RowLines:
     notes: Sequence[str] = ()
 
 
-def draw_rows(rows: RowLines, title: str, ax: Axes | None = None) -> Axes:
+def draw_rows(rows: RowLines, title: str, ax: Axes) -> Axes:
     """Draw where rows lie, a line for each name."""
     ax = new_axes(ax, 8.0, 1.0 + 0.4 * max(1, len(rows.lines)))
     for number, layers in enumerate(rows.lines.values()):

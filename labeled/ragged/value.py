@@ -138,9 +138,8 @@ class Ragged(Viewed):
     @classmethod
     def _of_flat(cls, flat: Flat, dims: Sequence[str] | None, name: str) -> Ragged:
         n_axes = flat.shapes.shape[1]
-        named = tuple(
-            dims or ("batch", *(f"{name or 'example'}_axis_{i + 1}" for i in range(n_axes)))
-        )
+        own = name or "example"
+        named = tuple(dims or ("batch", *(f"{own}_axis_{i + 1}" for i in range(n_axes))))
         if len(named) != n_axes + 1 or len(set(named)) < len(named):
             raise DimsError(
                 f"dims={named} do not fit examples of {n_axes} axes: one more, all different"

@@ -253,9 +253,7 @@ def row_sequences(
     if groups is not None:
         values = as_array("groups", groups, LoaderError)
         if values.shape != (n,):
-            raise LoaderError(
-                f"groups must be one value a row, ({n},); found an array of shape {values.shape}"
-            )
+            raise LoaderError(f"groups must be one value a row, ({n},); found shape {values.shape}")
         borders = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1, [n]])
     counts = np.maximum(0, (np.diff(borders) - length) // step + 1)
     if not counts.any():

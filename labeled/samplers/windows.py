@@ -287,9 +287,7 @@ def checked_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
     try:
         found: FloatArray = np.asarray(weights, np.float64)
     except (TypeError, ValueError) as error:
-        raise LoaderError(
-            f"weights={weights!r} are not numbers; pass one weight per row, ({n_rows},)"
-        ) from error
+        raise LoaderError(f"weights={weights!r} are not numbers; pass one per row") from error
     if found.shape != (n_rows,):
         raise LoaderError(
             f"weights has shape {found.shape}, but there are {n_rows} rows; pass one weight per row"

@@ -106,9 +106,7 @@ def read_mean_file(path: str | os.PathLike[str]) -> npt.NDArray[np.float32]:
         found = f"ends at byte {len(content)}, in the middle of a header"
     except ValueError as fault:
         found = str(fault)
-    raise FileFormatError(
-        f"{name!r} {found}; a mean image written by MXNet or by write_mean_file was expected"
-    )
+    raise FileFormatError(f"{name!r} {found}; expected a mean image of MXNet or write_mean_file")
 
 
 def _first_array(content: bytes) -> npt.NDArray[np.float32]:
