@@ -230,10 +230,8 @@ class DataLoader:
             self._place, self._entered = (epoch, 0), False
 
     def __repr__(self) -> str:
-        return (
-            f"<labeled.torch.DataLoader {len(self)} batches, {self._loader.num_workers} workers, "
-            f"epoch={self.epoch}>"
-        )
+        n = self._loader.num_workers
+        return f"<labeled.torch.DataLoader {len(self)} batches, {n} workers, epoch={self.epoch}>"
 
     def __len__(self) -> int:
         parts = range(self._n_parts)

@@ -63,10 +63,8 @@ def _summary(dataset: Dataset) -> Summary:
     splits = [(name, _split_words(dataset, name)) for name in catalog.splits]
     if sources and splits and dataset.selections is None:
         parts.append(Table(("split", "rows"), splits, "splits"))
-    variables = [
-        (name, f"({', '.join(one.dims)})", str(one.dtype))
-        for name, one in sorted(catalog.variables.items())
-    ]
+    others = sorted(catalog.variables.items())
+    variables = [(name, f"({', '.join(one.dims)})", str(one.dtype)) for name, one in others]
     unread = sorted(first.not_opened.items())
     if variables:
         head = ("name", "dims", "dtype")

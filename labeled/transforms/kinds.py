@@ -304,10 +304,8 @@ class Affine(PictureTransform):
     method: Sampling = "bilinear"
 
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
-        drawn = [
-            random.uniform(name, *range_of(name, getattr(self, name)))
-            for name in ("rotate", "shear", "scale", "aspect")
-        ]
+        names = ("rotate", "shear", "scale", "aspect")
+        drawn = [random.uniform(n, *range_of(n, getattr(self, n))) for n in names]
         matrices = [_matrix(*numbers) for numbers in np.stack(drawn, axis=1).tolist()]
         canvas = None if self.canvas is None else size_of("canvas", self.canvas)
         sizes = plan.sizes.tolist() if canvas is None else [canvas] * len(plan)
@@ -483,12 +481,11 @@ class Jitter(PictureTransform):
     saturation: float = 0.0
 
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
-        amounts = {n: getattr(self, n) for n in ("brightness", "contrast", "saturation")}
-        factors = {
-            name: random.uniform(name, max(0.0, 1 - amount), 1 + amount).tolist()
-            for name, amount in amounts.items()
-            if amount > 0
-        }
+        factors = {}
+        for name in ("brightness", "contrast", "saturation"):
+            amount = getattr(self, name)
+            if amount > 0:
+                factors[name] = random.uniform(name, max(0.0, 1 - amount), 1 + amount).tolist()
         if "saturation" in factors:
             plan.check_colours("saturation")
         orders = list(permutations(factors))

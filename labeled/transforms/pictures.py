@@ -122,10 +122,8 @@ class PicturePlan:
         sizes : int64 array (n, 2), or (height, width)
         """
         self._resized(sizes)
-        windows = [
-            (slice(y, bottom), slice(x, right))
-            for y, x, bottom, right in np.hstack([corners, corners + self.sizes]).tolist()
-        ]
+        edges = np.hstack([corners, corners + self.sizes]).tolist()
+        windows = [(slice(y, bottom), slice(x, right)) for y, x, bottom, right in edges]
         self._changes.append(lambda x, at: x[windows[at]])
 
     def mirror(self, chosen: npt.NDArray[np.bool_]) -> None:
@@ -239,12 +237,9 @@ class PicturePlan:
         for start in range(0, len(self), step):
             group = range(start, min(start + step, len(self)))
             factors = {}
-            if self._factors is not None:
-                scale, shift = (
-                    (one if len(one) == 1 else one[group.start : group.stop])[:, None, None]
-                    for one in self._factors
-                )
-                factors = {"scale": scale, "shift": shift}
+            for name, one in zip(("scale", "shift"), self._factors or (), strict=False):
+                own = one if len(one) == 1 else one[group.start : group.stop]
+                factors[name] = own[:, None, None]
             permute.copy(
                 _stacked((self.picture(given[at], at) for at in group), len(group)), by_picture,
                 out=out[group.start : group.stop], dtype=final, threads=1, **factors,

@@ -178,11 +178,10 @@ class CompiledPipeline:
             # ragged sources that no transform looks at stay as they came
             aside = {n: data[n] for n in self.inner if n in data and n not in named}
         taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
-        samples: list[Any] = (
-            labelled_samples(taken, rows.tolist(), self.inner)
-            if axes is None
-            else [some_of(taken, axes, at) for at in range(len(rows))]
-        )
+        if axes is None:
+            samples: list[Any] = labelled_samples(taken, rows.tolist(), self.inner)
+        else:
+            samples = [some_of(taken, axes, at) for at in range(len(rows))]
         must_return = "a sample" if self.collate is None else None
 
         def sampled(at: int) -> Any:
