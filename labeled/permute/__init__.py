@@ -227,7 +227,8 @@ def _by_tiles(
     if blocks is None:
         dst[...] = src.transpose(copied.order)
         return
-    if rows is not None and copied.whole_rows and src.flags.c_contiguous:
+    whole_rows = copied.pure and copied.axis == 0 and len(copied.lengths) == 2 and copied.fast == 1
+    if rows is not None and whole_rows and src.flags.c_contiguous:
         np.take(src, rows, axis=0, out=dst.reshape(len(rows), *src.shape[1:]), mode="clip")
         return
     lengths = [n if a != copied.axis else len(src) for a, n in enumerate(copied.lengths)]

@@ -38,10 +38,6 @@ from labeled.permute.plan import address_of
 TILE_ITEMS = 128
 """Items of a row turned in one go: a tile takes half of the nearest cache."""
 
-LOW_32, LOW_16, LOW_8 = (
-    np.uint64(0x00000000FFFFFFFF), np.uint64(0x0000FFFF0000FFFF), np.uint64(0x00FF00FF00FF00FF)
-)  # fmt: skip
-
 PICK_AHEAD_BYTES = 4096
 """How far ahead picked rows are fetched, along their new order; rows of 256 to 3,072 bytes are
 copied 1.3 to 1.9 times as fast as without."""
@@ -177,10 +173,10 @@ def _copy_run(to: int, at: int, n: int) -> None:
 
 
 @_inlined
-def _swapped(a: Any, b: Any, bits: int, low: Any) -> Any:
+def _swapped(a: Any, b: Any, bits: int) -> Any:
     """Exchange the upper halves of parts of `bits` * 2 in `a` with the lower halves in `b`."""
-    by = np.uint64(bits)
-    changed = ((a >> by) ^ b) & low
+    by, one = np.uint64(bits), np.uint64(1)
+    changed = ((a >> by) ^ b) & (~np.uint64(0) // ((one << by) + one))
     return a ^ (changed << by), b ^ changed
 
 
@@ -198,29 +194,29 @@ def _turn(rows: Any, begin: int, to: int, size: int, n: int) -> None:
         r6, r7 = _at(rows[6] + begin, n, _u8), _at(rows[7] + begin, n, _u8)
         out = _at(to, (8, TILE_ITEMS // 8), _u8)
         for i in range(n):
-            a, e = _swapped(r0[i], r4[i], 32, LOW_32)
-            b, f = _swapped(r1[i], r5[i], 32, LOW_32)
-            c, g = _swapped(r2[i], r6[i], 32, LOW_32)
-            d, h = _swapped(r3[i], r7[i], 32, LOW_32)
-            a, c = _swapped(a, c, 16, LOW_16)
-            b, d = _swapped(b, d, 16, LOW_16)
-            e, g = _swapped(e, g, 16, LOW_16)
-            f, h = _swapped(f, h, 16, LOW_16)
-            out[0, i], out[1, i] = _swapped(a, b, 8, LOW_8)
-            out[2, i], out[3, i] = _swapped(c, d, 8, LOW_8)
-            out[4, i], out[5, i] = _swapped(e, f, 8, LOW_8)
-            out[6, i], out[7, i] = _swapped(g, h, 8, LOW_8)
+            a, e = _swapped(r0[i], r4[i], 32)
+            b, f = _swapped(r1[i], r5[i], 32)
+            c, g = _swapped(r2[i], r6[i], 32)
+            d, h = _swapped(r3[i], r7[i], 32)
+            a, c = _swapped(a, c, 16)
+            b, d = _swapped(b, d, 16)
+            e, g = _swapped(e, g, 16)
+            f, h = _swapped(f, h, 16)
+            out[0, i], out[1, i] = _swapped(a, b, 8)
+            out[2, i], out[3, i] = _swapped(c, d, 8)
+            out[4, i], out[5, i] = _swapped(e, f, 8)
+            out[6, i], out[7, i] = _swapped(g, h, 8)
     elif size == 2:
         out = _at(to, (4, TILE_ITEMS // 4), _u8)
         for i in range(n):
-            a, c = _swapped(r0[i], r2[i], 32, LOW_32)
-            b, d = _swapped(r1[i], r3[i], 32, LOW_32)
-            out[0, i], out[1, i] = _swapped(a, b, 16, LOW_16)
-            out[2, i], out[3, i] = _swapped(c, d, 16, LOW_16)
+            a, c = _swapped(r0[i], r2[i], 32)
+            b, d = _swapped(r1[i], r3[i], 32)
+            out[0, i], out[1, i] = _swapped(a, b, 16)
+            out[2, i], out[3, i] = _swapped(c, d, 16)
     elif size == 4:
         out = _at(to, (2, TILE_ITEMS // 2), _u8)
         for i in range(n):
-            out[0, i], out[1, i] = _swapped(r0[i], r1[i], 32, LOW_32)
+            out[0, i], out[1, i] = _swapped(r0[i], r1[i], 32)
     else:
         single = _at(to, n, _u8)
         for i in range(n):
@@ -229,17 +225,14 @@ def _turn(rows: Any, begin: int, to: int, size: int, n: int) -> None:
 
 @_inlined
 def _collect(to: int, at: int, n: int) -> None:
-    """Store words that lie apart side by side, four at a time; the last four may overlap."""
-    apart = TILE_ITEMS * 8
-    if n < 4:
-        for q in range(n):
-            _at(to + q * 8, 1, _u8)[0] = _at(at + q * apart, 1, _u8)[0]
-    else:
-        for first in range(0, n, 4):
-            q = min(first, n - 4)
-            four, line = _at(at + q * apart, (4, TILE_ITEMS), _u8), _at(to + q * 8, 4, _u8)
-            for e in range(4):
-                line[e] = four[e, 0]
+    """Store words that lie apart side by side, four at a time."""
+    apart, fours = TILE_ITEMS * 8, n // 4 * 4
+    for q in range(0, fours, 4):
+        words, line = _at(at + q * apart, (4, TILE_ITEMS), _u8), _at(to + q * 8, 4, _u8)
+        for e in range(4):
+            line[e] = words[e, 0]
+    for q in range(fours, n):
+        _at(to + q * 8, 1, _u8)[0] = _at(at + q * apart, 1, _u8)[0]
 
 
 @_compiled

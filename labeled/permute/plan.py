@@ -59,10 +59,7 @@ WIDE_ITEMS = 4096
 # ---------------------------------------------------------------- arguments
 def checked_order(axes: Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return `axes` counted from 0: each axis of an array of rank `ndim` exactly once."""
-    try:
-        order = tuple(map(range(ndim).__getitem__, axes))
-    except IndexError:
-        order = (-1,)
+    order = tuple(axis + ndim if axis < 0 else axis for axis in axes)
     if sorted(order) != list(range(ndim)):
         raise DimsError(
             f"axes {tuple(axes)} do not reorder an array of rank {ndim}; "
@@ -227,11 +224,6 @@ class CopyPlan:
     """Bytes from the first to the last item of the source."""
     plain: bool
     """Whether NumPy's own copy is as fast as memory, or so short that no other is faster."""
-
-    @property
-    def whole_rows(self) -> bool:
-        """Whether rows are gathered as they lie, each one run."""
-        return self.pure and self.axis == 0 and len(self.lengths) == 2 and self.fast == 1
 
     def over_axes(self, factor: Array, ndim: int) -> Array:
         """Return a scale or shift over the merged axes, with length 1 where it is the same."""
