@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -52,8 +53,9 @@ class Flat(NamedTuple):
         kinds = {array.dtype.kind for array in arrays}
         if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
             raise ArrayError("ragged examples must be arrays of numbers, or all of times")
-        shapes = np.array([one.shape for one in arrays], np.int64).reshape(-1, n_axes.pop())
-        values = np.concatenate([one.reshape(-1) for one in arrays]) if arrays else np.empty(0)
+        lengths = chain.from_iterable(map(attrgetter("shape"), arrays))
+        shapes = np.fromiter(lengths, np.int64).reshape(len(arrays), n_axes.pop())
+        values = np.concatenate(arrays, axis=None) if arrays else np.empty(0)
         return cls(values, offsets_of(elements_of(shapes)), shapes)
 
     def examples(self) -> Array:
