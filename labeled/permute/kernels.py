@@ -156,7 +156,7 @@ def _copy_line(to: int, at: int) -> None:
     line[4], line[5], line[6], line[7] = e, f, g, h
 
 
-@_compiled
+@_inlined
 def _copy_run(to: int, at: int, n: int) -> None:
     """Copy whole lines or words, the last of which may overlap the one before."""
     if n >= LINE:
