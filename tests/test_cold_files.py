@@ -60,3 +60,25 @@ def test_only_cold_rows_are_announced(tmp_path, monkeypatch, layout, shuffle):
         except BlockingIOError:  # gone from memory
             announced = read()
             assert announced == 0 if shuffle is False else announced > values.nbytes // 4
+
+
+def test_of_windows_read_row_by_row_whole_runs_are_announced(tmp_path, monkeypatch):
+    path = str(tmp_path / "cold.h5")
+    values = np.random.default_rng(0).integers(0, 255, (40_000, 512), dtype=np.uint8)
+    with h5py.File(path, "w") as f:
+        f.create_dataset("x", data=values)
+    told = []
+
+    def noted(fd, offset, n, how):
+        if how == os.POSIX_FADV_WILLNEED:
+            told.append(n)
+
+    monkeypatch.setattr(os, "posix_fadvise", noted)
+    monkeypatch.setattr("labeled.formats.bytesource.LocalFile.holds", lambda *_: False)
+    ds = labeled.open_dataset(path, dims={"x": ("batch", "feature")})
+    loader = ds.batches(50, shuffle="window", seed=1, memory="12 MiB")
+    assert loader.plan.sizes.picks
+    for batch in loader:
+        np.testing.assert_array_equal(batch.arrays["x"], values[batch.rows])
+    assert sum(told) == values.nbytes  # each row once
+    assert len(told) < len(values) // 10

@@ -81,8 +81,8 @@ Of windows read whole, epochs took 1.7 times as long for such rows of a contiguo
 times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for rows of 64 bytes only
 1.0 and 0.6 times.
 """
-INDEXED_WINDOWS = 3
-"""Windows whose row numbers are in memory then: in use, planned, and of batches that are held."""
+INDEXED_WINDOWS = 4
+"""Windows whose row numbers are in memory then: in use, planned, the next, of batches held."""
 
 SMALL_KEPT_BYTES = 32 << 20
 """Kept rows up to this are handed out by the caller alone: waking a thread takes longer."""

@@ -24,7 +24,7 @@ from labeled.loader.reading import RaggedSourceReader, SourceReader, owned
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import UniformUnits
-from labeled.samplers.windows import WindowRows
+from labeled.samplers.windows import Window, WindowRows
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +135,26 @@ def device_of(device: Any) -> Device | None:
     raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
 
 
+def told_ahead(
+    windows: Iterator[Window], picks: bool
+) -> Iterator[tuple[Window, tuple[WindowRows, ...] | None]]:
+    """Yield windows, and those that a disk is told of when each begins.
+
+    Where rows of windows are picked one by one, these are the next window and, at first, the
+    window itself, so that their runs are fetched as a whole. None elsewhere.
+    """
+    if not picks:
+        yield from ((window, None) for window in windows)
+        return
+    window, told = next(windows, None), False
+    while window is not None:
+        following = next(windows, None)
+        told_of = [] if told else [window.content]
+        told_of += [] if following is None else [following.content]
+        yield window, tuple(told_of)
+        window, told = following, True
+
+
 class LoaderPlan:
     """Everything that is fixed when a loader is made: how selected rows of sources are served.
 
@@ -238,7 +258,7 @@ class LoaderPlan:
     def jobs(self, epoch_plan: EpochPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         job_rows, offset = self.sizes.job_rows, self.job_offset
-        for window in epoch_plan.windows(first_batch):
+        for window, ahead in told_ahead(epoch_plan.windows(first_batch), self.sizes.picks):
             start, stop, content = window
             if stop - start <= job_rows and offset is None and not self.sizes.picks:
                 yield window
@@ -253,7 +273,8 @@ class LoaderPlan:
                 if rows is None:
                     yield a, b, WindowRows(run=(a + shift, b + shift))
                 else:
-                    yield a, b, WindowRows(listed=rows[a - start : b - start])
+                    yield a, b, WindowRows(listed=rows[a - start : b - start], ahead=ahead)
+                    ahead = None if ahead is None else ()
                 a = b
 
     @property

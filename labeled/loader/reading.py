@@ -77,8 +77,9 @@ long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not
 """
 RUN_BYTES = 1 << 22
 """The same for rows that follow one another, unless they are decoded: a piece stays in a cache."""
+SMALL_JOB_BYTES = 1 << 22
 TRUSTED_JOBS = 31
-"""Jobs that are taken for warm after one that was."""
+"""Jobs up to this that are taken for warm after one that was."""
 
 OBJECT_BYTES = 208
 """What an array object takes besides its values, with the pointer to it."""
@@ -291,16 +292,30 @@ class SourceReader:
             tasks: list[Task] = [partial(self.reader.read, rows, out, places)]
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
-        if not one_run and self.reader.kind != "memory" and len(rows):
-            # The system is asked for a row in the middle, where no reading of others has brought
-            # it in. It looks ahead by itself in one stretch, and better undisturbed.
-            if self._trusted_jobs:
-                self._trusted_jobs -= 1
-            elif is_cold(self.reader, int(np.mean(rows[len(rows) // 2]))):
-                tasks.insert(0, partial(advise, self.reader, rows))
-            else:
-                self._trusted_jobs = TRUSTED_JOBS
+        if content.ahead is not None:
+            told = [advice for one in content.ahead for advice in self._advice(one, whole=True)]
+            tasks = [*told, *tasks]
+        elif not one_run:
+            tasks = [*self._advice(content, whole=n_bytes > SMALL_JOB_BYTES), *tasks]
         return out, tasks
+
+    def _advice(self, content: WindowRows, *, whole: bool) -> list[Task]:
+        """Return what tells the system of scattered rows, where it would have to fetch them.
+
+        It is asked for two of them, one in the middle, where no reading of others has brought it
+        in; once they are there it is trusted for some jobs, unless these are `whole` windows. In
+        one stretch it looks ahead by itself, and better undisturbed.
+        """
+        if self.reader.kind == "memory" or self._trusted_jobs:
+            self._trusted_jobs = max(0, self._trusted_jobs - 1)
+            return []
+        rows = self.file_rows(content).rows
+        asked = [rows[0], rows[len(rows) // 2]] if len(rows) else []
+        for some in asked:
+            if is_cold(self.reader, int(np.mean(some))):
+                return [partial(advise, self.reader, rows)]
+        self._trusted_jobs = 0 if whole else TRUSTED_JOBS
+        return []
 
     def read(self, rows: Rows, places: Rows, out: Any) -> None:
         """Read some file rows to their places in `out`."""

@@ -83,12 +83,16 @@ class WindowRows:
         In place of runs: the rows in the order of their places (full shuffle, draws).
     run : (int, int), optional
         In place of both: one run, in order.
+    ahead : tuple of WindowRows, optional
+        The windows of which these rows are the first part, and that follow: what a disk may be
+        told of as a whole; empty for later parts.
     """
 
     run_list: IntArray | None = None
     places: IntArray | None = None
     listed: IntArray | None = None
     run: tuple[int, int] | None = None
+    ahead: tuple[WindowRows, ...] | None = None
 
     @property
     def runs(self) -> IntArray | None:
