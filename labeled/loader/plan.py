@@ -135,10 +135,10 @@ def device_of(device: Any) -> Device | None:
     raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
 
 
-def told_ahead(
+def with_next(
     windows: Iterator[Window], picks: bool
 ) -> Iterator[tuple[Window, tuple[WindowRows, ...] | None]]:
-    """Yield windows, and those that a disk is told of when each begins.
+    """Yield windows, and those that are announced to the system when each begins.
 
     Where rows of windows are picked one by one, these are the next window and, at first, the
     window itself, so that their runs are fetched as a whole. None elsewhere.
@@ -146,13 +146,13 @@ def told_ahead(
     if not picks:
         yield from ((window, None) for window in windows)
         return
-    window, told = next(windows, None), False
+    window, first = next(windows, None), True
     while window is not None:
         following = next(windows, None)
-        told_of = [] if told else [window.content]
-        told_of += [] if following is None else [following.content]
-        yield window, tuple(told_of)
-        window, told = following, True
+        ahead = [window.content] if first else []
+        ahead += [] if following is None else [following.content]
+        yield window, tuple(ahead)
+        window, first = following, False
 
 
 class LoaderPlan:
@@ -258,7 +258,7 @@ class LoaderPlan:
     def jobs(self, epoch_plan: EpochPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         job_rows, offset = self.sizes.job_rows, self.job_offset
-        for window, ahead in told_ahead(epoch_plan.windows(first_batch), self.sizes.picks):
+        for window, ahead in with_next(epoch_plan.windows(first_batch), self.sizes.picks):
             start, stop, content = window
             if stop - start <= job_rows and offset is None and not self.sizes.picks:
                 yield window

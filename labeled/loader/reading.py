@@ -293,14 +293,14 @@ class SourceReader:
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
         if content.ahead is not None:
-            told = [advice for one in content.ahead for advice in self._advice(one, whole=True)]
-            tasks = [*told, *tasks]
+            for window in content.ahead:
+                tasks = [*self._advice(window, whole=True), *tasks]
         elif not one_run:
             tasks = [*self._advice(content, whole=n_bytes > SMALL_JOB_BYTES), *tasks]
         return out, tasks
 
     def _advice(self, content: WindowRows, *, whole: bool) -> list[Task]:
-        """Return what tells the system of scattered rows, where it would have to fetch them.
+        """Return what announces scattered rows to the system, where it would have to fetch them.
 
         It is asked for two of them, one in the middle, where no reading of others has brought it
         in; once they are there it is trusted for some jobs, unless these are `whole` windows. In

@@ -84,8 +84,8 @@ class WindowRows:
     run : (int, int), optional
         In place of both: one run, in order.
     ahead : tuple of WindowRows, optional
-        The windows of which these rows are the first part, and that follow: what a disk may be
-        told of as a whole; empty for later parts.
+        The window of which these rows are the first part, and the next: their runs are announced
+        to the system as a whole. Empty for later parts.
     """
 
     run_list: IntArray | None = None
