@@ -293,7 +293,7 @@ class SourceReader:
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
         if content.ahead is not None:
-            for window in content.ahead:
+            for window in reversed(content.ahead):
                 tasks = [*self._advice(window, whole=True), *tasks]
         elif not one_run:
             tasks = [*self._advice(content, whole=n_bytes > SMALL_JOB_BYTES), *tasks]
