@@ -5,23 +5,24 @@ offsets and item types, and trust them: :mod:`~labeled.permute.compiled` makes t
 that stay alive during the call. A table of byte offsets says where the rows of the source lie, so
 an axis of any stride, several axes at once, or gathered rows cost the same.
 
-A transpose takes a tile of whole cache lines. A word of 64 bits of as many rows as it has items
-makes a square, which is turned by shifts and masks (`_turn`): half of a square of eight bytes
-changes places with the other half, then quarters, then eighths. The words of a row lie together
-on both sides of that, so the compiler makes vectors of them; then the words of each line are
-collected from where they lie apart, with no more than a load and a store for eight bytes. In the
-order of c01b (256 x 3 x 32 x 32, one core of a Zen 4) this takes 71 us for bytes and 207 us for
-floats, a ninth and a tenth of what NumPy's copy takes.
+A transpose takes a tile of whole cache lines. A few lines of each row are first copied side by
+side, as rows a round number of bytes apart push one another out of the nearest cache; then 16
+bytes of as many rows as fill a line are turned by vector shuffles, which are the only
+instructions written by hand here (`_turn`). Everything else is plain loops. Plain loops alone
+(words of 64 bits turned by shifts and masks, eight squares as one vector) took 1.5 to 3.3 times
+as long: 256 x 3 x 32 x 32 bytes in the order of c01b 73 us and not 43, floats 200 and not 136,
+64 x 64 floats 1,440 and not 690, 224 x 224 bytes 8.2 ms and not 2.5 (one core of a Zen 4).
 
-Three things that a loop cannot say are asked of the compiler by name: to fetch a line that is
-needed soon, to store one past the caches, and to wait for such stores. For images of 224 x 224
-either halves the time of that transpose, or better.
+Five more things that a loop cannot say are asked of the compiler by name: the size of an item as
+a constant, to fetch a line that is needed soon, to copy a line, to store one past the caches, and
+to wait for such stores.
 They share a file with the loops on purpose: numba notices changes of the file of a loop only,
 when it looks for code that it kept.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,19 +36,26 @@ from labeled.permute.compiled import HEADER, TILE_RUN, Loop, loop
 from labeled.permute.plan import CACHE_LINE as LINE
 from labeled.permute.plan import address_of
 
-TILE_ITEMS = 128
-"""Items of a row turned in one go: a tile takes half of the nearest cache."""
+WIDE = 4
+"""Lines of a row staged in one go, at most: each row is another page, or another set of a cache."""
+
+STAGED_LINES = 256
+"""Lines of all rows staged in one go: half of the nearest cache."""
 
 PICK_AHEAD_BYTES = 4096
 """How far ahead picked rows are fetched, along their new order; rows of 256 to 3,072 bytes are
 copied 1.3 to 1.9 times as fast as without."""
 
-SCRATCH_BYTES = TILE_ITEMS * (TILE_RUN + 8) + LINE
-"""Scratch memory: a turned tile, parts of the rows of a square, and the addresses of these."""
+BUFFER_BYTES = 1 << 13
+SCRATCH_BYTES = BUFFER_BYTES + STAGED_LINES * LINE
+"""Scratch memory: one turned tile, and staged rows."""
 
-_u1, _u8, _i8 = np.empty(0, np.uint8), np.empty(0, np.uint64), np.empty(0, np.int64)
+_u1, _u8 = np.empty(0, np.uint8), np.empty(0, np.uint64)
 _WORDS = ir.VectorType(ir.IntType(64), LINE // 8)
-_BYTES, _I32 = ir.IntType(8).as_pointer(), ir.IntType(32)
+_BYTE = ir.IntType(8)
+_BYTES = _BYTE.as_pointer()
+_I1, _I64 = ir.IntType(1), ir.IntType(64)
+_I32 = ir.IntType(32)
 
 _made: Callable[..., Any] = intrinsic
 _carray: Any = getattr(numba, "carray")  # noqa: B009  (which numba does not list as its own)
@@ -80,6 +88,16 @@ def _pointer(_: Any, address: Any) -> Any:
 
 
 @_made
+def _size_of(_: Any, items: Any) -> Any:
+    """Return the bytes of an item, which the compiler knows then."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(_I64, items.dtype.bitwidth // 8)
+
+    return types.intp(items), generate
+
+
+@_made
 def _fetch(_: Any, soon: Any) -> Any:
     """Ask for a cache line that is needed soon."""
 
@@ -94,17 +112,81 @@ def _fetch(_: Any, soon: Any) -> Any:
 
 
 @_made
+def _copy_line(_: Any, to: Any, at: Any) -> Any:
+    """Copy a cache line."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        to, at = (builder.inttoptr(arg, _WORDS.as_pointer()) for arg in args)
+        builder.store(builder.load(at, align=1), to, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp), generate
+
+
+def _store(builder: Any, value: Any, address: Any, *, past: bool) -> None:
+    """Store a line; `past` the caches at a multiple of its size: it is not read there first."""
+    pointer = builder.inttoptr(address, value.type.as_pointer())
+    stored = builder.store(value, pointer, align=LINE if past else 1)
+    if past:
+        mark = builder.module.add_metadata([ir.Constant(_I32, 1)])
+        stored.set_metadata("nontemporal", mark)
+
+
+@_made
 def _stream(_: Any, to: Any, at: Any) -> Any:
     """Copy a line to a multiple of its size, past the caches."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        to, at = (builder.inttoptr(arg, _WORDS.as_pointer()) for arg in args)
-        stored = builder.store(builder.load(at, align=1), to, align=LINE)
-        mark = builder.module.add_metadata([ir.Constant(_I32, 1)])
-        stored.set_metadata("nontemporal", mark)
+        here = builder.inttoptr(args[1], _WORDS.as_pointer())
+        _store(builder, builder.load(here, align=1), args[0], past=True)
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp), generate
+
+
+@_made
+def _turn(_: Any, items: Any, stage: Any, dst: Any, step: Any, past: Any) -> Any:
+    """Turn 16 bytes of as many rows as fill a line into as many lines, `step` bytes apart.
+
+    The rows lie in `stage`, as far apart as :func:`tiles` lays them, which is a constant: else
+    small matrices take twice as long. Four of them, a quarter of the rows apart, fill one vector;
+    its quarters are turned side by side.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, stage, dst, step, past = args
+        size = items.dtype.bitwidth // 8
+        pitch = LINE * min(WIDE, STAGED_LINES * size // TILE_RUN)
+        n, group = LINE // size, 16 // size
+        quarter = ir.VectorType(ir.IntType(8 * size), group).as_pointer()
+
+        def shuffled(a: Any, b: Any, picks: list[int]) -> Any:
+            mask = ir.Constant(ir.VectorType(_I32, len(picks)), picks)
+            return builder.shuffle_vector(a, b, mask)
+
+        lines = []
+        for k in range(group):
+            places = [
+                builder.add(stage, ir.Constant(_I64, pitch * (k + q * group))) for q in range(4)
+            ]
+            four = [builder.load(builder.inttoptr(at, quarter), align=1) for at in places]
+            halves = [shuffled(four[q], four[q + 1], list(range(2 * group))) for q in (0, 2)]
+            lines.append(shuffled(halves[0], halves[1], list(range(n))))
+        lows = [q * group + e for q in range(4) for e in range(group // 2)]
+        low = [place + other for place in lows for other in (0, n)]
+        high = [place + group // 2 for place in low]
+        for _stage in range(int(math.log2(group))):
+            pairs = list(zip(lines[: group // 2], lines[group // 2 :], strict=True))
+            lines = [shuffled(a, b, half) for a, b in pairs for half in (low, high)]
+        places = [builder.add(dst, builder.mul(step, ir.Constant(_I64, k))) for k in range(group)]
+        with builder.if_else(builder.trunc(past, _I1)) as branches:
+            for branch, streams in zip(branches, (True, False), strict=True):
+                with branch:
+                    for line, place in zip(lines, places, strict=True):
+                        _store(builder, line, place, past=streams)
+        return context.get_dummy_value()
+
+    return types.void(items, *[types.intp] * 4), generate
 
 
 @_made
@@ -119,9 +201,9 @@ def _finish_streams(_: Any) -> Any:
 
 
 @_compiled
-def _at(address: int, shape: Any, like: Any) -> Any:
-    """Show memory as an array of the dtype of `like`; `shape` may be a number of items."""
-    return _carray(_pointer(address), shape, like.dtype)
+def _at(address: int, n: int, like: Any) -> Any:
+    """Show memory as an array of `n` items of the dtype of `like`."""
+    return _carray(_pointer(address), (n,), like.dtype)
 
 
 @_compiled
@@ -147,16 +229,6 @@ def _convert(to: Any, at: Any, scale: Any, shift: Any, f: int, each: int) -> Non
 
 
 @_inlined
-def _copy_line(to: int, at: int) -> None:
-    """Copy a cache line: loaded whole before any of it is stored, it goes as one vector."""
-    line, source = _at(to, 8, _u8), _at(at, 8, _u8)
-    a, b, c, d = source[0], source[1], source[2], source[3]
-    e, f, g, h = source[4], source[5], source[6], source[7]
-    line[0], line[1], line[2], line[3] = a, b, c, d
-    line[4], line[5], line[6], line[7] = e, f, g, h
-
-
-@_inlined
 def _copy_run(to: int, at: int, n: int) -> None:
     """Copy whole lines or words, the last of which may overlap the one before."""
     if n >= LINE:
@@ -172,69 +244,6 @@ def _copy_run(to: int, at: int, n: int) -> None:
             _at(to + k, 1, _u1)[0] = _at(at + k, 1, _u1)[0]
 
 
-@_inlined
-def _swapped(a: Any, b: Any, bits: int) -> Any:
-    """Exchange the upper halves of parts of `bits` * 2 in `a` with the lower halves in `b`."""
-    by, one = np.uint64(bits), np.uint64(1)
-    changed = ((a >> by) ^ b) & (~np.uint64(0) // ((one << by) + one))
-    return a ^ (changed << by), b ^ changed
-
-
-@_inlined
-def _turn(rows: Any, begin: int, to: int, size: int, n: int) -> None:
-    """Turn squares of items: `n` words of each of as many rows as a word has items.
-
-    The words that become item `j` of each square lie together, and so do those of a row: the
-    compiler makes vectors of them.
-    """
-    r0, r1 = _at(rows[0] + begin, n, _u8), _at(rows[1] + begin, n, _u8)
-    r2, r3 = _at(rows[2] + begin, n, _u8), _at(rows[3] + begin, n, _u8)
-    if size == 1:
-        r4, r5 = _at(rows[4] + begin, n, _u8), _at(rows[5] + begin, n, _u8)
-        r6, r7 = _at(rows[6] + begin, n, _u8), _at(rows[7] + begin, n, _u8)
-        out = _at(to, (8, TILE_ITEMS // 8), _u8)
-        for i in range(n):
-            a, e = _swapped(r0[i], r4[i], 32)
-            b, f = _swapped(r1[i], r5[i], 32)
-            c, g = _swapped(r2[i], r6[i], 32)
-            d, h = _swapped(r3[i], r7[i], 32)
-            a, c = _swapped(a, c, 16)
-            b, d = _swapped(b, d, 16)
-            e, g = _swapped(e, g, 16)
-            f, h = _swapped(f, h, 16)
-            out[0, i], out[1, i] = _swapped(a, b, 8)
-            out[2, i], out[3, i] = _swapped(c, d, 8)
-            out[4, i], out[5, i] = _swapped(e, f, 8)
-            out[6, i], out[7, i] = _swapped(g, h, 8)
-    elif size == 2:
-        out = _at(to, (4, TILE_ITEMS // 4), _u8)
-        for i in range(n):
-            a, c = _swapped(r0[i], r2[i], 32)
-            b, d = _swapped(r1[i], r3[i], 32)
-            out[0, i], out[1, i] = _swapped(a, b, 16)
-            out[2, i], out[3, i] = _swapped(c, d, 16)
-    elif size == 4:
-        out = _at(to, (2, TILE_ITEMS // 2), _u8)
-        for i in range(n):
-            out[0, i], out[1, i] = _swapped(r0[i], r1[i], 32)
-    else:
-        single = _at(to, n, _u8)
-        for i in range(n):
-            single[i] = r0[i]
-
-
-@_inlined
-def _collect(to: int, at: int, n: int) -> None:
-    """Store words that lie apart side by side, four at a time."""
-    apart, fours = TILE_ITEMS * 8, n // 4 * 4
-    for q in range(0, fours, 4):
-        words, line = _at(at + q * apart, (4, TILE_ITEMS), _u8), _at(to + q * 8, 4, _u8)
-        for e in range(4):
-            line[e] = words[e, 0]
-    for q in range(fours, n):
-        _at(to + q * 8, 1, _u8)[0] = _at(at + q * apart, 1, _u8)[0]
-
-
 @_compiled
 def tiles(
     items: Any, finals: Any, woven: Any, src: int, dst: int, table: Any, scale: Any, shift: Any,
@@ -244,53 +253,64 @@ def tiles(
     n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
-    item_size, size = _at(src, 1, items).itemsize, _at(dst, 1, finals).itemsize
-    k, run, most = 8 // size, TILE_RUN // size, TILE_ITEMS
-    spare, square = scratch + most * TILE_RUN, _at(scratch + SCRATCH_BYTES - LINE, 8, _i8)
+    item_size, size = _size_of(items), _size_of(finals)
+    per, group, run = LINE // size, 16 // size, TILE_RUN // size
     n_blocks, n_runs = (n_fast + block - 1) // block, (n_rows + run - 1) // run
+    columns = min(per, n_fast)
+    most = min(WIDE, STAGED_LINES // run)
+    n_items, stage = per * most, scratch + BUFFER_BYTES
+    pitch = most * LINE
     for unit in range(first, last):
         o = unit // (n_runs * n_blocks)
         r = (unit // n_blocks - o * n_runs) * run
         start = unit % n_blocks * block
         span = min(run, n_rows - r)
+        if span < per <= n_rows and not streamed:
+            r, span = n_rows - per, per
+        # where a run is not made of whole lines, the last overlaps the one before: not past the
+        # caches, where it would cost a trip to memory
+        direct = span % per == 0 or (span > per and not streamed)
+        direct = direct and (columns % group == 0 or (columns > group and not streamed))
+        stop = min(start + block, n_fast)
         base, out = src + outer[o], dst + outer[n_outer + o] + r * size
-        for wide in range(start, min(start + block, n_fast), most):
-            begin = max(0, min(wide, n_fast - k))
-            n = min(wide + most, n_fast) - begin
-            ahead = min(most, n_fast - begin - n) * item_size
-            # the last word may overlap the one before, and the last rows those before
-            for q in range((span + k - 1) // k):
-                for j in range(k):
-                    row = r + min(max(0, min(q * k, span - k)) + j, span - 1)
-                    at, copy = base + rows[row] + begin * item_size, spare + j * most * size
-                    for line in range(0, ahead, LINE):
-                        _fetch(at + n * item_size + line)
-                    if scale is not None:
-                        f = by_outer * o + by_row * row + by_fast * begin
-                        _convert(_at(copy, n, finals), _at(at, n, items), scale, shift, f, by_fast)
-                    elif n < k:
-                        _copy_run(copy, at, n * size)
-                    square[j] = at if scale is None and n >= k else copy
-                to = scratch + q * most * 8
-                _turn(square, 0, to, size, max(1, n // k))
-                if n > k and n % k:
-                    _turn(square, (n - k) * size, to + n // k * 8, size, 1)
-            for i in range(n):
-                word = i // k
-                j = i - max(0, min(word * k, n - k))
-                words, to = scratch + (j * (most // k) + word) * 8, out + (begin + i) * step
-                at = spare if streamed or span < k else to
-                if span == run:
-                    _collect(at, words, TILE_RUN // 8)
+        for wide in range(start, stop, n_items):
+            n_lines = min(most, (stop - wide + per - 1) // per)
+            n_staged = min(n_fast, n_lines * per)
+            begin = min(wide, n_fast - n_staged)
+            for k in range(span):
+                here, to = base + rows[r + k] + begin * item_size, stage + k * pitch
+                if wide + 2 * n_items < n_fast:
+                    for line in range(0, n_items * item_size, LINE):
+                        _fetch(here + line + 2 * n_items * item_size)
+                if scale is not None:
+                    f = by_outer * o + by_row * (r + k) + by_fast * begin
+                    target, source = _at(to, n_staged, finals), _at(here, n_staged, items)
+                    _convert(target, source, scale, shift, f, by_fast)
+                elif columns < per:
+                    _copy_run(to, here, columns * size)
                 else:
-                    _collect(at, words, span // k)
-                    if span % k:
-                        _collect(at + max(0, span - k) * size, words + span // k * most * 8, 1)
-                if streamed:
-                    for past in range(0, span * size, LINE):
-                        _stream(to + past, at + past)
-                elif span < k:
-                    _copy_run(to, at, span * size)
+                    for line in range(0, n_lines * LINE, LINE):
+                        _copy_line(to + line, here + line)
+            for w in range(n_lines):
+                i = min(w * per, n_staged - columns)  # the last line may overlap the one before
+                to, staged = out + (begin + i) * step, stage + i * size
+                for left in range(0, columns, group):
+                    j = min(left, columns - group) if direct else left
+                    for top in range(0, span, per):
+                        g = min(top, span - per) if direct else top
+                        at, there = staged + g * pitch + j * size, to + j * step + g * size
+                        if direct:
+                            _turn(finals, at, there, step, streamed)
+                        else:
+                            _turn(finals, at, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
+                if direct:
+                    continue
+                past = span * size // LINE * LINE if streamed else 0
+                for j in range(columns):
+                    there, at = to + j * step, scratch + j * TILE_RUN
+                    for line in range(0, past, LINE):
+                        _stream(there + line, at + line)
+                    _copy_run(there + past, at + past, span * size - past)
     if streamed:
         _finish_streams()
 
