@@ -27,8 +27,9 @@ functions. :mod:`.registry` lists all of them. How another one is added:
 6. A :class:`Format` of all this, ``FORMAT`` in that module; it is added to ``FORMATS`` in
    :mod:`.registry`, to what :func:`labeled.open_dataset` says of ``format=``, and to
    ``docs/formats.md``.
-7. A file of it among the cases of ``tests/test_reader_laws.py`` and of
-   ``tests/fuzz_layouts.py``, which damages it in many ways.
+7. A file of it among the cases of ``tests/test_reader_laws.py``, ``tests/test_loader_laws.py``
+   (which inherit :class:`labeled.testing.LoaderTests`) and ``tests/fuzz_layouts.py``, which
+   damages it in many ways; or in a module of its own, as ``tests/test_zarr.py``.
 
 Options of one format only are the fields of a frozen dataclass (`Format.options`), which
 checks its values when it is made; :func:`labeled.open_dataset` takes them by keyword.
