@@ -70,8 +70,9 @@ ALONE_JOB_BYTES = 1 << 20
 DECODED_JOB_BYTES = 8 << 20
 """The same of chunks that are decoded: planning costs more there than caches gain."""
 
-PICKED_JOB_BYTES = 3 << 20
-"""The same where rows of windows are read one by one: threads then meet half as often."""
+PICKED_JOB_BYTES = 25 << 17
+"""The same where rows of windows are read one by one: threads then meet half as often. It is 3 MiB,
+and what the numbers of rows of 1 KiB or more take."""
 PICKED_JOBS = 4
 """A window is read in so many jobs or more, where batches are not larger than those."""
 PICKED_ROW_BYTES = 256
