@@ -256,19 +256,14 @@ def by_chunk(runs: Ints, chunk_rows: int) -> Iterator[tuple[int, slice | Ints, i
     >>> [(number, rows) for number, rows, _, _ in by_chunk(np.array([[2, 5]]), 4)]
     [(0, slice(2, 4, None)), (1, slice(0, 1, None))]
     """
-    few, end = runs.tolist() if len(runs) <= FEW_RUNS else [], -1
-    alone = bool(few)
-    for start, stop in few:
-        alone = alone and start // chunk_rows > end
-        end = (stop - 1) // chunk_rows
-    if alone:  # no chunk holds rows of two runs: 1 us a chunk instead of 5
-        first = 0
-        for start, stop in few:
-            for begin in range(start - start % chunk_rows, stop, chunk_rows):
-                a, b = max(start - begin, 0), min(stop - begin, chunk_rows)
-                yield begin // chunk_rows, slice(a, b), first, b - a
-                first += b - a
-        return
+    if len(runs) <= FEW_RUNS:
+        lines = bands_of(runs, chunk_rows).tolist()
+        numbers = [start // chunk_rows for start, _, _ in lines]
+        if len(set(numbers)) == len(lines):  # no chunk has rows of two runs: 1 us each, not 5
+            for number, (start, stop, first) in zip(numbers, lines, strict=True):
+                begin = number * chunk_rows
+                yield number, slice(start - begin, stop - begin), first, stop - start
+            return
     for bands in groups_of(runs, chunk_rows):
         (start, stop, first), last = bands[0].tolist(), int(bands[-1, 1])
         begin = start - start % chunk_rows

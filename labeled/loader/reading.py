@@ -78,8 +78,9 @@ long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not
 RUN_BYTES = 1 << 22
 """The same for rows that follow one another, unless they are decoded: a piece stays in a cache."""
 SMALL_JOB_BYTES = 1 << 22
+"""Where jobs are larger, the system is asked about each whether it would have to fetch it."""
 TRUSTED_JOBS = 31
-"""Jobs up to this that are taken for warm after one that was."""
+"""Smaller jobs that are taken for warm after one that was."""
 
 OBJECT_BYTES = 208
 """What an array object takes besides its values, with the pointer to it."""
