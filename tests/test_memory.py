@@ -99,13 +99,14 @@ print(json.dumps({"growth": peak - before, "promised": promised, "total": total}
 """
 
 
-def write(path, shape, dtype, **layout):
-    rng = np.random.default_rng(0)
+def write(path, shape, dtype, last=16, **layout):
+    rng, most = np.random.default_rng(0), np.linspace(16, last, shape[0])
     with h5py.File(path, "w", libver=("v110", "v114")) as f:
         data = f.create_dataset("x", shape, dtype, **layout)
         for start in range(0, shape[0], 20_000):
             stop = min(shape[0], start + 20_000)
-            low = rng.integers(0, 16, (stop - start, *shape[1:]), np.uint8)
+            below = most[start:stop].astype(np.uint8).reshape(-1, *[1] * (len(shape) - 1))
+            low = rng.integers(0, below, (stop - start, *shape[1:]), np.uint8)
             data[start:stop] = low.astype(dtype, copy=False)
         for axis in range(len(shape)):
             data.dims[axis].label = "batch" if not axis else f"axis{axis}"
@@ -122,8 +123,8 @@ def write_pictures(path):
     return str(path)
 
 
-def gzip(rows):
-    return {"chunks": (rows, 3, 32, 32), "compression": 1}
+def gzip(rows, last=16):
+    return {"chunks": (rows, 3, 32, 32), "compression": 1, "last": last}
 
 
 CASES = {
@@ -131,6 +132,7 @@ CASES = {
     "contiguous, full shuffle": ({}, {"shuffle": "full"}, 32),
     "contiguous, window": ({}, {"shuffle": "window"}, 32),
     "gzip, file order": (gzip(64), {"shuffle": False}, 32),
+    "gzip, larger and larger": (gzip(64, 250), {"shuffle": False, "threads": 4}, 64),
     "gzip, window": (gzip(64), {"shuffle": "window"}, 32),
     "gzip, large chunks": (gzip(1300), {"shuffle": "window"}, 48),
     "small rows, full shuffle": ("small", {"shuffle": "full"}, 32),

@@ -115,6 +115,8 @@ def scratch(use: str, nbytes: int, offset: int = 0) -> Array:
     """
     held = _SCRATCH.__dict__.get(use)
     if held is None or len(held) < nbytes + PAGE_BYTES:
+        # Let go of first: beside the smaller one it would leave holes that no larger one fits.
+        held = _SCRATCH.__dict__[use] = None
         held = np.empty(nbytes + PAGE_BYTES, np.uint8)
         if nbytes <= KEPT_BYTES:
             _SCRATCH.__dict__[use] = held
