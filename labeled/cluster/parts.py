@@ -36,10 +36,10 @@ from labeled.cluster.client import (
     workers_of,
 )
 from labeled.dataset.dataset import Dataset, shared_options
-from labeled.display.progress import progress_bar
+from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, ClusterError, LoaderError, warn
 from labeled.loader.batch import Batch
-from labeled.writing.statistics import Measure, Moments, can_measure, plain
+from labeled.writing.statistics import Measure, Moments, can_measure, merged, plain
 
 LISTEN_S, LOOK_S, WAIT_S = 0.05, 0.5, 60.0
 """How often reports are looked for, how often it is asked who is there, and how long a worker is
@@ -210,12 +210,12 @@ def _measured(
     for name, measure in measures.items():
         found = measure.rows(batch.arrays[name])
         # flat values of examples of different shapes are counted by example
-        acc[name] = acc[name].merge(replace(found, n_rows=batch.count))
+        acc[name] = merged([acc[name], replace(found, n_rows=batch.count)])
     return acc
 
 
 def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:
-    return {name: moments.merge(two[name]) for name, moments in one.items()}
+    return {name: merged([moments, two[name]]) for name, moments in one.items()}
 
 
 # ---------------------------------------------------------------- what a worker does
@@ -305,7 +305,7 @@ class _Run:
     retries: int
     known: dict[str, bool]
     """Whether workers see the files, by address; others are asked when they join."""
-    advance: Callable[[int], None]
+    advance: Advance
     """Called with the number of rows folded."""
     workers: dict[str, Worker] = field(default_factory=dict)
     seen_s: float = field(default_factory=time.monotonic)

@@ -23,7 +23,7 @@ from labeled.loader.options import BatchOptions
 from labeled.loader.plan import LoaderPlan
 from labeled.ragged.flat import block_cuts, elements_of
 from labeled.sources.source import Source
-from labeled.writing.statistics import Measure, Moments, can_measure, plain
+from labeled.writing.statistics import Measure, Moments, can_measure, merged, plain
 
 NO_SOURCES = "no sources: it holds no array whose first axis could count examples"
 
@@ -217,7 +217,8 @@ def statistics_of(dataset: Dataset, name: str, progress: bool | None) -> dict[st
         n_bytes = elements_of(examples.shapes) * source.dtype.itemsize
         for start, stop in pairwise(block_cuts(n_bytes, READ_BYTES)):
             values, _, shapes = examples[start:stop].flat()
-            total = total.merge(measure.examples(values, shapes, np.arange(len(shapes))))
+            found = measure.examples(values, shapes, np.arange(len(shapes)))
+            total = merged([total, found])
         return plain(total)
     measure = Measure.of(source.dims, source.row_shape, source.dtype)
     batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
@@ -225,7 +226,7 @@ def statistics_of(dataset: Dataset, name: str, progress: bool | None) -> dict[st
     loader = Loader(LoaderPlan({name: source}, {name: rows}, {}, len(rows), options))
     with progress_bar(progress, len(rows), f"measuring {name}", "rows") as done:
         for batch in loader:
-            total = total.merge(measure.rows(batch.arrays[name]))
+            total = merged([total, measure.rows(batch.arrays[name])])
             done(batch.count)
     return plain(total)
 

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+Advance = Callable[[int], None]
+"""Takes how much was done since it was last called."""
+
 
 @contextmanager
 def progress_bar(
     wanted: bool | None, total: int | None, title: str, unit: str = "B"
-) -> Iterator[Callable[[int], None]]:
+) -> Iterator[Advance]:
     """Yield a function that takes how much was done since it was last called.
 
     That function raises KeyboardInterrupt where one of the user's was lost.

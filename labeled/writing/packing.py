@@ -28,6 +28,7 @@ import numpy as np
 from dask.base import compute
 from dask.delayed import delayed
 
+from labeled.display.progress import Advance
 from labeled.errors import ArrayError, LoaderError
 from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.filters import Chunk, Layout, chunks_of, rows_a_unit
@@ -39,7 +40,7 @@ from labeled.writing.inputs import Inputs
 from labeled.writing.layouts import USUAL_BYTES, Storage, layouts_of
 from labeled.writing.source import BLOCK_BYTES, Block, Encode, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
-from labeled.writing.statistics import SCRATCH_BYTES, Measure, Moments, Part, Tally, can_measure
+from labeled.writing.statistics import SCRATCH_BYTES, Measure, Measured, Part, Tally, can_measure
 
 UNIT_BYTES = 1 << 18  # of rows per checksum; a chunked source has at least a chunk of them
 MIN_BLOCK_BYTES = 1 << 16  # smaller blocks would cost more to hand out than to write
@@ -93,7 +94,7 @@ class Packed:
 
     n_rows: int
     pieces: Sequence[Array | Units]
-    moments: list[tuple[tuple[str, ...], Moments]]
+    moments: Measured
 
 
 def pack(
@@ -367,7 +368,7 @@ def measure_for(given: SourceToWrite) -> Measure | None:
 
 
 def store(
-    plan: PackingPlan, writers: Mapping[str, SourceWriter], advance: Callable[[int], None]
+    plan: PackingPlan, writers: Mapping[str, SourceWriter], advance: Advance
 ) -> dict[str, Joiner]:
     """Pack all rows, a bounded number at a time, and store them in order.
 

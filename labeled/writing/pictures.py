@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 from labeled.dims import role_of
-from labeled.display.progress import progress_bar
+from labeled.display.progress import Advance, progress_bar
 from labeled.errors import (
     ArrayError,
     FileFormatError,
@@ -78,7 +78,7 @@ class PictureFiles:
             sources["labels"] = xr.DataArray(np.array(self.labels), dims="batch", attrs=attrs)
         return sources
 
-    def encoded(self, advance: Callable[[int], None]) -> Iterator[bytes]:
+    def encoded(self, advance: Advance) -> Iterator[bytes]:
         """Yield the files as they are; each must be a picture."""
         for row, path in enumerate(self.paths):
             try:
@@ -254,9 +254,7 @@ def _roles(dataset: Any, name: str) -> list[str]:
     return [role_of(dim) or str(dim) for dim in dataset[name].dims[1:]]
 
 
-def _each_picture(
-    one: Any, name: str, budget: int, advance: Callable[[int], None]
-) -> Iterator[Array]:
+def _each_picture(one: Any, name: str, budget: int, advance: Advance) -> Iterator[Array]:
     """Yield pictures by height, width and channel."""
     roles = _roles(one, name)
     axes = [roles.index(role) for role in ("height", "width", "channel") if role in roles]

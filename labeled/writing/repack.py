@@ -24,7 +24,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from labeled._validation import check_arguments
-from labeled.display.progress import progress_bar
+from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, WriteError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.extras import extras_of
@@ -275,7 +275,7 @@ class StoredSources:
     target: str
     budget: int
     order: IntArray | None = None
-    advance: Callable[[int], None] = lambda _: None
+    advance: Advance = lambda _: None
 
     @property
     def block_bytes(self) -> int:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from labeled._validation import check_arguments
-from labeled.display.progress import progress_bar
+from labeled.display.progress import Advance, progress_bar
 from labeled.errors import FileFormatError, LabeledError
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.metadata import Checksums, checksum, datasets_of, read_checksums
@@ -129,7 +129,7 @@ def differences_of(
     stored: Mapping[str, SourceHeader],
     known: Mapping[str, Checksums],
     threads: int,
-    advance: Callable[[int], None],
+    advance: Advance,
     most: int = READ_BYTES,
 ) -> tuple[Difference, ...]:
     """Compare datasets with their checksums, reading at most `most` bytes at a time."""
