@@ -15,8 +15,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import memory_of
 from labeled.dataset.dataset import Dataset
-from labeled.loader.options import memory_of
 
 Array = npt.NDArray[Any]
 Batch = tuple[Array, ...]

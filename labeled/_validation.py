@@ -21,8 +21,9 @@ from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 import numpy.typing as npt
+from dask.utils import parse_bytes
 
-from labeled.errors import ArgumentError, LabeledError, OptionError, suggestion
+from labeled.errors import ArgumentError, LabeledError, LoaderError, OptionError, suggestion
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,6 +203,23 @@ def flag(name: str, value: Any, *, error: type[LabeledError] = ArgumentError) ->
     if not _fits(value, bool):
         raise error(_unfit(name, value, bool))
     return bool(value)
+
+
+def memory_of(memory: Any) -> int:
+    """Read a size such as ``"512 MiB"`` or a number of bytes.
+
+    Raises
+    ------
+    LoaderError
+        If it is not a size, or not positive.
+    """
+    try:
+        n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        n = 0
+    if n <= 0 or isinstance(memory, bool | np.bool_):
+        raise LoaderError(f"memory={memory!r} is not a size; pass bytes or text such as '512 MiB'")
+    return n
 
 
 def _unfit(name: str, value: Any, annotation: Any) -> str:

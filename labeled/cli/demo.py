@@ -18,10 +18,11 @@ import numpy as np
 from dask.utils import format_bytes
 
 import labeled
+from labeled._validation import memory_of
 from labeled.cli import options as opt
 from labeled.cli.bench import touch
 from labeled.errors import MissingExtraError, how_to_install
-from labeled.loader.options import DEFAULT_MEMORY, memory_of
+from labeled.loader.options import DEFAULT_MEMORY
 
 N_DIGITS, TEST_EVERY = 1_797, 5
 ROW_BYTES = 65

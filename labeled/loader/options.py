@@ -18,9 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from dask.utils import parse_bytes
 
-from labeled._validation import check_classes, check_fields, whole
+from labeled._validation import check_classes, check_fields, memory_of, whole
 from labeled.device import AnyDevice, Library, Resident, module
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, did_you_mean, warn
@@ -256,23 +255,6 @@ def normalizing(normalize: Any) -> tuple[Any, Any]:
             "channel, deviations above 0; or a mapping from source to such a pair"
         )
     return scale.tolist(), shift.tolist()
-
-
-def memory_of(memory: Any) -> int:
-    """Read a size such as ``"512 MiB"`` or a number of bytes.
-
-    Raises
-    ------
-    LoaderError
-        If it is not a size, or not positive.
-    """
-    try:
-        n = int(memory if isinstance(memory, np.number) else parse_bytes(memory))
-    except (ValueError, TypeError, AttributeError, OverflowError):
-        n = 0
-    if n <= 0 or isinstance(memory, bool | np.bool_):
-        raise LoaderError(f"memory={memory!r} is not a size; pass bytes or text such as '512 MiB'")
-    return n
 
 
 # the order of rows

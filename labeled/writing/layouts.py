@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
-from dask.utils import parse_bytes
 
-from labeled._validation import whole
+from labeled._validation import memory_of, whole
 from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
@@ -72,14 +71,7 @@ class Storage:
         LoaderError
             If either is not a positive number.
         """
-        try:
-            budget = usual if self.memory is None else parse_bytes(self.memory)
-        except (ValueError, TypeError, AttributeError, OverflowError):  # also of infinity
-            budget = 0
-        if budget <= 0:
-            raise LoaderError(
-                f"memory={self.memory!r} is not a size; pass bytes or text such as '128 MiB'"
-            )
+        budget = usual if self.memory is None else memory_of(self.memory)
         return budget, checked_threads(self.threads)
 
 
