@@ -268,11 +268,9 @@ def to_device(x: Array, device: str | int | None) -> Array:
     Raises
     ------
     LoaderError
-        If there is no such CUDA device.
+        If `device` is none of these, or there is no such CUDA device.
     MissingExtraError
         If a CUDA device is asked for and CuPy is not installed.
-    ValueError
-        If `device` is none of these.
     """
     if device is None or device == "cpu":
         return to_host(x)
@@ -287,7 +285,7 @@ def device_number(device: str | int) -> int:
 
     Raises
     ------
-    ValueError
+    LoaderError
         If `device` is not the name of a device.
 
     Examples
@@ -299,7 +297,7 @@ def device_number(device: str | int) -> int:
         return device
     kind, _, number = device.partition(":")
     if kind != "cuda" or not (number.isdigit() or (not number and ":" not in device)):
-        raise ValueError(f"device={device!r} must be 'cpu', 'cuda', 'cuda:<number>' or a number")
+        raise LoaderError(f"device={device!r} must be 'cpu', 'cuda', 'cuda:<number>' or a number")
     return int(number) if number else 0
 
 
@@ -720,10 +718,7 @@ def cuda_device(name: str) -> CudaDevice:
     MissingExtraError
         If CuPy is not installed.
     """
-    try:
-        number = device_number(name)
-    except ValueError as error:
-        raise LoaderError(str(error)) from None
+    number = device_number(name)
     cupy = cupy_that_finds(number)
     try:
         cupy.cuda.nvrtc.getVersion()

@@ -233,10 +233,7 @@ class LabeledArray(_Served):
         """
         array = self._object
         if device != "cpu":
-            try:
-                device_number(device)
-            except ValueError as error:
-                raise LoaderError(str(error)) from None
+            device_number(device)
             if not on_gpus(array.dtype):
                 raise LoaderError(
                     f"{array.name!r} holds {array.dtype}, which a GPU cannot hold; keep it here"
