@@ -232,7 +232,13 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     return f"there are: {there}" if close is None else f"did you mean {close!r}? There are: {there}"
 
 
-def check_known(what: str, names: Iterable[object], known: Iterable[str], kind: str) -> None:
+def check_known(
+    what: str,
+    names: Iterable[object],
+    known: Iterable[str],
+    kind: str,
+    error: type[LabeledError] = UnknownNameError,
+) -> None:
     """Refuse names that are not known; `what` names them, and each should be a `kind`.
 
     Examples
@@ -246,7 +252,7 @@ def check_known(what: str, names: Iterable[object], known: Iterable[str], kind: 
     for name in names:
         if name not in there:
             hint = did_you_mean(str(name), there)
-            raise UnknownNameError(f"{what} {name!r}, which is not {kind}; {hint}")
+            raise error(f"{what} {name!r}, which is not {kind}; {hint}")
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:

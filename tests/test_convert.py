@@ -249,7 +249,7 @@ def test_files_of_xarray(tmp_path: Path, kind: str) -> None:
     xr.testing.assert_equal(found["heat"].drop_vars("time"), data["heat"].T.drop_vars("time"))
     np.testing.assert_array_equal(found["time"], data["time"])
     assert found["heat"].attrs["units"] == "K"
-    with pytest.raises(DimsError, match="no variable has a dim 'x'"):
+    with pytest.raises(DimsError, match="example_dim= names 'x'"):
         labeled.convert(origin, tmp_path / "no", example_dim="x")
 
 

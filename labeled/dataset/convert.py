@@ -483,9 +483,7 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
         unlimited = [dim for dim in dataset.encoding.get("unlimited_dims", ()) if dim in dims]
         usual = "batch" if "batch" in dims else dims[0]
         example_dim = str(unlimited[0]) if len(unlimited) == 1 else usual
-    elif example_dim not in dims:
-        hint = did_you_mean(example_dim, set(dims))
-        raise DimsError(f"no variable has a dim {example_dim!r}; {hint}")
+    check_known("example_dim= names", [example_dim], dims, "a dim of any variable", DimsError)
     having = [name for name, array in dataset.data_vars.items() if example_dim in array.dims]
     without = sorted(str(name) for name in dataset.data_vars if name not in having)
     if without:

@@ -18,7 +18,7 @@ from labeled.errors import (
     LoaderError,
     SplitError,
     UnknownNameError,
-    did_you_mean,
+    check_known,
 )
 from labeled.formats.format import Options
 from labeled.formats.reader import Io
@@ -159,9 +159,7 @@ def open_dataset(
         )
     if isinstance(chunks, dict):
         dims_there = set().union(*dataset.dims.values())
-        for dim in chunks.keys() - dims_there:
-            hint = did_you_mean(str(dim), dims_there)
-            raise DimsError(f"chunks= names {dim!r}, which is not a dim of {dataset.where}; {hint}")
+        check_known("chunks= names", chunks, dims_there, f"a dim of {dataset.where}", DimsError)
     return dataset
 
 

@@ -19,15 +19,7 @@ from labeled import permute
 from labeled._validation import as_array
 from labeled.device import HandOff, dtype_of, is_array, reshape
 from labeled.display.text import ExampleInfo, class_names_of
-from labeled.errors import (
-    ArrayError,
-    LoaderError,
-    SpaceError,
-    SpecsError,
-    UnknownNameError,
-    did_you_mean,
-    warn,
-)
+from labeled.errors import ArrayError, LoaderError, SpaceError, SpecsError, check_known, warn
 from labeled.loader.batch import Batch
 from labeled.loader.options import BatchOptions, Selections, Sources, integer
 from labeled.loader.reading import RaggedRows
@@ -354,11 +346,8 @@ class BatchLayout:
     ) -> None:
         for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot", "pad_value"):
             option = getattr(options, argument)
-            for name in option if isinstance(option, Mapping) else ():
-                if name not in sources:
-                    hint = did_you_mean(name, sources)
-                    words = f"{argument}= names {name!r}, which is not a source; {hint}"
-                    raise UnknownNameError(words)
+            named = option if isinstance(option, Mapping) else ()
+            check_known(f"{argument}= names", named, sources, "a source")
         self.specs: CompiledSpecs | None = None
         self.padding, self.casts = dict[str, Any](), dict[str, Cast]()
         self.ragged, self.row_sizes = dict[str, RaggedForm](), dict[str, dict[str, int]]()
