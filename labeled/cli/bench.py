@@ -118,11 +118,8 @@ def orders(n_rows: int, size: int, shuffled: bool) -> Iterator[Array]:
 def by_h5py(rows: Any, size: int, shuffled: bool) -> Batches:
     """Read as HDF5 allows: a slice, or a list of rows in ascending order."""
     for some in orders(len(rows), size, shuffled):
-        if shuffled:
-            some.sort()
-            yield rows[some], some
-        else:
-            yield rows[some[0] : some[-1] + 1], some
+        some.sort()
+        yield rows[some if shuffled else slice(some[0], some[-1] + 1)], some
 
 
 def mapped(rows: Any, size: int, shuffled: bool) -> Batches:

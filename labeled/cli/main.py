@@ -13,8 +13,9 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -147,11 +148,10 @@ def convert(
     *origins, target = paths
     rules = rules_of_words([*params["split"], *more[len(paths) - 2 :]])
     opened = {**params["opened"], **resize_of(params["resize"])}
-    started = perf_counter()
     options = opt.given(ctx, "origin", "target", "more", "split", "opened", "resize", "as_json")
     options |= opened | ({"split": rules} if rules else {})
-    path = labeled.convert(origins if len(origins) > 1 else origin, target, **options)
-    report(path, perf_counter() - started, params["as_json"])
+    given = origins if len(origins) > 1 else origin
+    report(partial(labeled.convert, given, target, **options), params["as_json"])
 
 
 def resize_of(text: str | None) -> dict[str, Any]:
@@ -187,14 +187,12 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
     .rec). FILE is written once more and then takes its own place, so that it is whole at any
     time.
     """
-    started = perf_counter()
     with warnings.catch_warnings():  # axes that MORE does not name are those of FILE
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
         rows = labeled.open_dataset(more, sources=params["sources"] or None, **params["opened"])
     rows = rows if only is None else rows.split(only)
     options = opt.given(ctx, "file", "more", "only", "sources", "opened", "as_json")
-    path = labeled.append(file, rows, **options)
-    report(path, perf_counter() - started, params["as_json"])
+    report(partial(labeled.append, file, rows, **options), params["as_json"])
 
 
 @opt.command(
@@ -232,14 +230,16 @@ def repack(ctx: click.Context, /, file: str, target: str, **params: Any) -> None
     What is not asked for stays as it is. Before TARGET takes its name, its rows are read back
     and compared with those of FILE. TARGET may be FILE itself, with --overwrite.
     """
+    options = opt.given(ctx, "file", "target", "as_json")
+    written = partial(labeled.repack, file, target, **options)
+    report(written, params["as_json"], verified=params["verify"])
+
+
+def report(write: Callable[[], str], as_json: bool, **more: Any) -> None:
+    """Have a file written, and say what was, in one line or as JSON."""
     started = perf_counter()
-    path = labeled.repack(file, target, **opt.given(ctx, "file", "target", "as_json"))
-    report(path, perf_counter() - started, params["as_json"], verified=params["verify"])
-
-
-def report(path: str, seconds: float, as_json: bool, **more: Any) -> None:
-    """Say what was written, in one line or as JSON."""
-    size = os.path.getsize(path)
+    path = write()
+    seconds, size = perf_counter() - started, os.path.getsize(path)
     facts: dict[str, Any] = {
         "path": path,
         "file_bytes": size,

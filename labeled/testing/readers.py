@@ -6,6 +6,7 @@ import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from labeled.errors import SelectionError
 from labeled.formats.reader import Reader, Rows, advise, cost, is_cold, pieces, read_rows
@@ -112,19 +113,11 @@ class ReaderTests:
         """Raise SelectionError, and read nothing."""
         n = len(values)
         out = np.zeros((n + 2, *values.shape[1:]), values.dtype)
-        bad: list[Rows] = [
-            range(n, n + 1),
-            np.array([0, n]),
-            np.array([-1]),
-            np.array([[0, n + 1]]),
-            np.array([[-1, n]]),
-        ]
+        bad: list[Rows] = [range(n, n + 1), np.array([0, n]), np.array([-1])]
+        bad += [np.array([[0, n + 1]]), np.array([[-1, n]])]
         for rows in bad:
-            try:
+            with pytest.raises(SelectionError):
                 reader.read(rows, out)
-            except SelectionError:
-                continue
-            raise AssertionError(f"{rows} of {n} rows were not refused")
         same(out, np.zeros_like(out))
 
     def test_the_cost_of_a_read_is_predicted(self, reader: Reader, values: Array) -> None:

@@ -60,10 +60,8 @@ class SpaceTests:
 
     def both(self, case: Any, dtype: Any = None) -> tuple[Any, Any, Any]:
         """Return images in an order of axes, a space with another order, and their rows."""
-        here, there = (
-            self.images(case.size, case.source),
-            self.images(case.size, case.target, dtype),
-        )
+        here = self.images(case.size, case.source)
+        there = self.images(case.size, case.target, dtype)
         return counted(shape_of(case.size, case.n, case.source)), here, there
 
     @law
@@ -136,15 +134,13 @@ class SpaceTests:
     @law
     @given(case=CASES)
     def test_the_target_says_the_dtype_or_keeps_it(self, case: Any) -> None:
-        (batch, here, _), n_values, wanted = self.both(case), np.prod(case.size), case.wanted
+        (batch, here, there), n_values, wanted = self.both(case), np.prod(case.size), case.wanted
         batch = batch.astype(case.dtype)
         assert here.np_format_as(batch, here) is batch
-        assert here.np_format_as(batch, self.vector(n_values)).dtype == case.dtype
+        for target in (self.vector(n_values), there):
+            assert here.np_format_as(batch, target).dtype == case.dtype
         if np.can_cast(case.dtype, wanted, "same_kind") or "float" in wanted:
-            for target in (
-                self.vector(n_values, wanted),
-                self.images(case.size, case.source, wanted),
-            ):
+            for target in (self.vector(n_values, wanted), self.both(case, wanted)[2]):
                 made = here.np_format_as(batch, target)
                 target.np_validate(made)
                 assert made.dtype == wanted
