@@ -65,14 +65,10 @@ if TYPE_CHECKING:  # which leaves out __getattr__, so that what is not there is 
     from labeled.writing.verify import verify
     from labeled.writing.write import write
 else:
+    # what stands in a module of another name, or outside of `writing`
     _HOMES = {
-        "append": "writing.append",
         "write_splits": "writing.append",
-        "repack": "writing.repack",
-        "verify": "writing.verify",
-        "write": "writing.write",
         "convert": "dataset.convert",
-        "doctor": "writing.doctor",
         "Diagnosis": "writing.doctor",
     }
 
@@ -80,8 +76,9 @@ else:
         """Import a part of the package at its first use; suggest what an unknown name means."""
         if name in _PARTS:
             return importlib.import_module(f"labeled.{name}")
-        if name in _HOMES:
-            return getattr(importlib.import_module(f"labeled.{_HOMES[name]}"), name)
+        if name in __all__:
+            home = _HOMES.get(name, f"writing.{name}")
+            return getattr(importlib.import_module(f"labeled.{home}"), name)
         plain = f"module 'labeled' has no attribute {name!r}"
         if name.startswith("_"):
             raise AttributeError(plain)

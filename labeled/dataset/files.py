@@ -48,8 +48,10 @@ from labeled.sources.source import Source, decoded_dtype
 MAX_LISTED = 6
 """Names that a message lists."""
 
+Names = tuple[str, ...]
 Stamp = tuple[int, int]
 """Size and time of a file."""
+Stamps = tuple[Stamp | None, ...]
 
 
 class Mark(NamedTuple):
@@ -82,9 +84,9 @@ class Files:
     files are is marked when they are first asked for.
     """
 
-    paths: tuple[str, ...]
+    paths: Names
     options: Options
-    names: tuple[str, ...] = ()
+    names: Names = ()
     marks: tuple[Mark, ...] = field(init=False, default=())
     addresses: dict[str, Stamp] = field(init=False, default_factory=dict, compare=False)
     """Which file was at each path that is not local; asking again takes requests."""
@@ -200,9 +202,7 @@ def find_files(
     return tuple(map(os.path.abspath, found))
 
 
-def find_named(
-    path: Mapping[Any, Any], format: str | None = None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def find_named(path: Mapping[Any, Any], format: str | None = None) -> tuple[Names, Names]:
     """Return the paths that a mapping names, and the source each of them holds.
 
     Raises
@@ -248,12 +248,7 @@ def _check_listed(path: Any) -> None:
 
 # ---------------------------------------------------------------- headers joined
 @lru_cache(maxsize=64)
-def _scanned(
-    paths: tuple[str, ...],
-    options: Options,
-    stamps: tuple[Stamp | None, ...],
-    names: tuple[str, ...] = (),
-) -> Catalog:
+def _scanned(paths: Names, options: Options, stamps: Stamps, names: Names = ()) -> Catalog:
     """Scan files and join what their headers say along the example axis.
 
     `stamps` are there so that a changed file is scanned again.
@@ -308,12 +303,7 @@ def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
     return Selection.concat(shifted)
 
 
-def _side_by_side(
-    paths: tuple[str, ...],
-    options: Options,
-    stamps: tuple[Stamp | None, ...],
-    names: tuple[str, ...],
-) -> Catalog:
+def _side_by_side(paths: Names, options: Options, stamps: Stamps, names: Names) -> Catalog:
     """Scan files with one source each, and put these beside one another by the names given.
 
     Raises

@@ -18,7 +18,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from labeled._validation import check_arguments
-from labeled.display.progress import progress_bar
+from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, DimsError, LabeledError, WriteError, check_known, warn
 from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
@@ -40,7 +40,6 @@ from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
 Path = str | os.PathLike[str]
-Advance = Callable[[int], None]
 
 # how the names of files end that are no HDF5: what `convert` writes; what NumPy, pandas and xarray
 # write, of ``dataset.to_xarray()``; and others
@@ -338,11 +337,11 @@ def planned(
     """
     o = options
     inputs = inputs_of(sources, o.dims, o.ragged, here=here)
-    inputs = _with_extras(inputs, o.coords or {}, o.source_attrs or {})
+    inputs = _with_extras(inputs, o)
     found = own_splits(sources) if splits is None and is_dataset(sources) else splits
     table = None if found is None else as_splits(found, inputs.n_rows)
     _check_fit(inputs, netcdf=o.netcdf)
-    file_attrs = _file_attrs(inputs, o.attrs, o.provenance)
+    file_attrs = _file_attrs(inputs, o)
     kept: Any = {"statistics": o.statistics, "checksums": o.checksums}
     plan = PackingPlan.of(inputs, o, table, usual=usual, **kept)
     plan = fitting(plan, o.memory) if here else plan
@@ -365,16 +364,14 @@ def planned(
     return Planned(plan, table, file_attrs, o.netcdf)
 
 
-def _with_extras(
-    inputs: Inputs, coords: Mapping[str, Any], source_attrs: Mapping[str, Mapping[str, Any]]
-) -> Inputs:
+def _with_extras(inputs: Inputs, options: WriteOptions) -> Inputs:
     """Add coordinates and attributes that were given apart from the arrays."""
-    out = dict(inputs.sources)
+    out, source_attrs = dict(inputs.sources), options.source_attrs or {}
     check_known("source_attrs= names", source_attrs, inputs.n_rows, "a source")
     for name, attrs in source_attrs.items():
         extra = storable(f"source {name!r}", attrs)
         out[name] = replace(out[name], attrs={**out[name].attrs, **extra})
-    for name, value in coords.items():
+    for name, value in (options.coords or {}).items():
         dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
         having = [given for given in out.values() if dim in given.names.dims]
         if not having:
@@ -420,16 +417,14 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
                 )
 
 
-def _file_attrs(
-    inputs: Inputs, attrs: Mapping[str, Any] | None, provenance: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    out = {**inputs.attrs, **storable("the file", {} if attrs is None else attrs)}
+def _file_attrs(inputs: Inputs, options: WriteOptions) -> dict[str, Any]:
+    out = {**inputs.attrs, **storable("the file", options.attrs or {})}
     if "split" in out:
         raise ArrayError("attribute 'split' of the file has a meaning here; rename it")
     out["labeled_version"] = VERSION
     try:
-        if provenance is not None:
-            out["labeled_provenance"] = json.dumps(dict(provenance), sort_keys=True)
+        if options.provenance is not None:
+            out["labeled_provenance"] = json.dumps(dict(options.provenance), sort_keys=True)
     except (TypeError, ValueError) as error:
         raise ArrayError(f"provenance= does not fit into JSON: {error}") from None
     return out
