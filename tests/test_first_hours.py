@@ -88,7 +88,7 @@ def test_help_shows_every_option_with_its_default(ds):
 
 
 def test_both_doors_take_the_same_options_with_the_same_defaults(ds):
-    """`ds.batches` spells its options out; `labeled.batches` hands on what it is given."""
+    """`ds.batches` takes the fields of its options; `labeled.batches` hands on what it is given."""
     options = inspect.signature(ds.batches).parameters
     shared = inspect.signature(labeled.batches).parameters
     assert {name: shared[name] for name in options} == {**options}

@@ -15,15 +15,15 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import as_array, check_arguments
+from labeled._validation import as_array, check_arguments, takes_fields_of
 from labeled.dataset.files import Files
-from labeled.device import AnyDevice, Library, Resident
+from labeled.device import AnyDevice, Resident
 from labeled.display.text import Summary, Viewed
 from labeled.errors import (
     LoaderError,
@@ -37,11 +37,9 @@ from labeled.errors import (
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
 from labeled.loader.loader import Loader
-from labeled.loader.options import Axes, BatchOptions, RaggedLayout, Shard, Shuffle
+from labeled.loader.options import BatchOptions
 from labeled.loader.plan import LoaderPlan, device_of
 from labeled.ragged import Ragged
-from labeled.samplers.listed import Sampler
-from labeled.samplers.plan import Last
 from labeled.selection import Request, Selection
 from labeled.sources.source import Source, enough_memory, load_rows
 from labeled.spaces import SourceInfo, Space, row_space, space_of
@@ -587,44 +585,8 @@ class Dataset(Viewed):
         resident = None if there is None else Resident(there)
         return replace(self, selections=in_files, loaded=loaded, resident=resident)
 
-    @check_arguments(LoaderError, but=("layout", "sampler"))
-    def batches(
-        self,
-        batch_size: int | None = None,
-        *,
-        shuffle: Shuffle = False,
-        seed: int | None = None,
-        epoch: int = 0,
-        last: Last = "keep",
-        drop_last: bool = False,
-        layout: Axes | None = None,
-        one_hot: Mapping[str, int] | None = None,
-        normalize: Any = None,
-        specs: Any = None,
-        memory: float | str | None = None,
-        window_rows: int | None = None,
-        shard: Shard = (0, 1),
-        sticky_shards: bool = False,
-        balance: str | None = None,
-        weights: npt.ArrayLike | str | None = None,
-        sampler: Sampler | Iterable[Any] | None = None,
-        dtype: Any = None,
-        scale: Any = None,
-        shift: Any = None,
-        pad_value: Any = 0,
-        ragged: RaggedLayout = "list",
-        bucket: bool | str = False,
-        threads: int | None = None,
-        prefetch: int | None = None,
-        errors: Literal["raise", "skip"] = "raise",
-        max_lost: int | float | None = None,
-        pipeline: Any = None,
-        device: AnyDevice = "cpu",
-        output: Library | None = None,
-        pinned: bool = False,
-        as_tuple: bool = False,
-        progress: bool = False,
-    ) -> Loader:
+    @takes_fields_of(BatchOptions)
+    def batches(self, options: BatchOptions) -> Loader:
         """Make a loader that iterates over the rows in batches, epoch after epoch.
 
         Parameters
@@ -779,11 +741,8 @@ class Dataset(Viewed):
         >>> x.shape, y.shape
         ((4, 2), (4, 2))
         """
-        given = dict(locals())
-        del given["self"]
-        if self.resident is not None and device in ("cpu", self.resident.name):
-            given["device"] = self.resident
-        options = BatchOptions(**given)
+        if self.resident is not None and options.device in ("cpu", self.resident.name):
+            options = options.on(self.resident)
         if not self.sources:
             raise LoaderError(f"{self.where} has no source to make batches of; print(ds) shows why")
         for source in self._sources.values():

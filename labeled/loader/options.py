@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from copy import copy
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import partial
 from operator import attrgetter
 from typing import Any, Literal
@@ -81,6 +82,7 @@ class BatchOptions:
     """What a caller asked of ``batches``; None where it is chosen for the caller."""
 
     batch_size: int | None = None
+    _: KW_ONLY
     shuffle: Shuffle = False
     seed: int | None = None
     epoch: int = 0
@@ -92,7 +94,7 @@ class BatchOptions:
     specs: Any = None
     memory: float | str | None = None
     window_rows: int | None = None
-    shard: tuple[int, int] = (0, 1)
+    shard: Shard = (0, 1)
     sticky_shards: bool = False
     balance: str | None = None
     weights: npt.ArrayLike | str | None = None
@@ -108,7 +110,7 @@ class BatchOptions:
     errors: Literal["raise", "skip"] = "raise"
     max_lost: int | float | None = None
     pipeline: Any = None
-    device: AnyDevice | Resident = "cpu"
+    device: AnyDevice = "cpu"
     output: Library | None = None
     pinned: bool = False
     as_tuple: bool = False
@@ -123,6 +125,8 @@ class BatchOptions:
     compiled_pipeline: CompiledPipeline | None = field(init=False, repr=False)
     """The steps of the pipeline."""
     memory_bytes: int = field(init=False, repr=False)
+    share: tuple[int, int] = field(init=False, repr=False)
+    """`shard` as (index, count)."""
 
     def __post_init__(self) -> None:
         if self.layout is not None and not isinstance(self.layout, Mapping):
@@ -136,7 +140,7 @@ class BatchOptions:
             if own[name] is not None:
                 own[name] = integer(name, own[name], least=_LEAST.get(name))
         own.update(
-            shard=shard_of(self.shard),
+            share=shard_of(self.shard),
             skips=self.errors == "skip",
             draws_rows=self.balance is not None or self.weights is not None,
             compiled_pipeline=None if self.pipeline is None else line_of(self.pipeline),
@@ -180,6 +184,12 @@ class BatchOptions:
             own["scale"], own["shift"] = normalizing(self.normalize)
         own["lays_out"] = not given.isdisjoint(_LAYING_OUT)
 
+    def on(self, device: Resident) -> BatchOptions:
+        """Return the same options, for rows that are kept on a device."""
+        made = copy(self)
+        made.__dict__["device"] = device
+        return made
+
     @property
     def pipeline_draws(self) -> bool:
         """Whether the pipeline draws random numbers."""
@@ -197,7 +207,7 @@ class BatchOptions:
                 seed = key_of(*seed) >> 65
         if seed is not None:
             return integer("seed", seed)
-        count = self.shard[1]
+        count = self.share[1]
         if ordered and count > 1:
             raise LoaderError(
                 f"seed is missing: each of the {count} shards would draw its own order, and rows "
@@ -342,7 +352,7 @@ class OrderedRows:
         if options.sampler is not None:
             sampler: Any = options.sampler
             order = Order("sampler", self.units, window_rows, self.seed, epoch, sampler=sampler)
-            sampled = SampledPlan(order, options.shard, self.batch_rows)
+            sampled = SampledPlan(order, options.share, self.batch_rows)
             _ = sampled.n_rows  # complain about rows that are not there now
             return sampled
         mode, weights = str(self.mode), None
@@ -355,9 +365,9 @@ class OrderedRows:
             weights = Weights(self.weights[by_position], self.units)
         sticky = options.sticky_shards and weights is None
         order = Order(mode, self.units, window_rows, self.seed, epoch, sticky, buckets, weights)
-        plan = EpochPlan(order, options.shard, self.batch_rows, self.last)
+        plan = EpochPlan(order, options.share, self.batch_rows, self.last)
         if self.last == "drop" and not plan.n_batches and self.n_rows:
-            shards = f" for each of {options.shard[1]} shards" if options.shard[1] > 1 else ""
+            shards = f" for each of {options.share[1]} shards" if options.share[1] > 1 else ""
             remedy = "" if options.draws_rows else ", or last='keep'"
             warn(
                 f"every epoch is empty: {count_words(self.n_rows, 'row')} do not fill one whole "
