@@ -62,6 +62,11 @@ def test_any_layout_reads_as_h5py_reads_it(
     path.unlink()
 
 
+def test_a_chunked_dataset_without_rows_refuses_all_rows(folder: Path) -> None:
+    path = write(folder, Layout("u1", (0, 1, 1), (1, 1, 1)))
+    check(reader_of(path), read_with_h5py(path))
+
+
 SOME = ((0, 150), (170, 171), (300, 400))
 LARGE = {
     "contiguous": Layout("u1", (40, 5, 9000)),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,13 +37,10 @@ GAP_BYTES = 16 * 1024
 def normal_region(region: Region, shape: tuple[int, ...], where: str = "region") -> Region:
     """Return `region` with one indexer for each axis of `shape`, all in plain positive numbers.
 
-    Lists that count evenly become slices.
-
     Parameters
     ----------
     region : tuple
-        At most one ``int``, ``slice`` (step >= 1) or 1-D integer array an axis; missing
-        axes are taken whole.
+        At most one integer, slice or list of integers an axis; missing axes are taken whole.
     shape : tuple of int
         Lengths of the axes after the example axis.
     where : str
@@ -51,57 +48,20 @@ def normal_region(region: Region, shape: tuple[int, ...], where: str = "region")
 
     Raises
     ------
-    SelectionError
-        If an integer lies outside its axis, or there are more indexers than axes.
-    SelectionTypeError
-        If an indexer is of another kind.
+    SelectionError, SelectionTypeError
+        If there are more indexers than axes, or as :func:`narrow` raises them.
 
     Examples
     --------
     >>> normal_region((-1, slice(2, 99)), (3, 8, 8))
     (2, slice(2, 8, 1), slice(0, 8, 1))
     """
-    if not region:
-        return whole(shape)
     if len(region) > len(shape):
         raise SelectionError(
             f"{where}: {len(region)} indexers for {len(shape)} axes after the example axis"
         )
-    given = [*region, *(slice(None) for _ in shape[len(region) :])]
-    return tuple(
-        _normal(index, size, f"{where}, axis {axis}")
-        for axis, (index, size) in enumerate(zip(given, shape, strict=True), start=1)
-    )
-
-
-def _normal(index: Any, size: int, where: str) -> Indexer:
-    if isinstance(index, slice):
-        if index.step is not None and index.step < 1:
-            raise SelectionTypeError(f"{where}: a slice needs a positive step, found {index.step}")
-        return _slice_of(range(size)[index])
-    array = np.asarray(index)
-    if (array.dtype.kind not in "iu" and array.size) or array.ndim > 1:
-        raise SelectionTypeError(
-            f"{where}: expected integers in one list or a slice, not {index!r}"
-        )
-    array = array.astype(np.int64)
-    if array.size and not (-size <= array.min() and array.max() < size):
-        raise SelectionError(f"{where}: {index} lies outside 0..{size - 1}")
-    array = np.where(array < 0, array + size, array)
-    if array.ndim == 0:
-        return int(array)
-    step = int(array[1] - array[0]) if len(array) > 1 else 1
-    if len(array) and (step < 1 or (array[1:] - array[:-1] != step).any()):
-        return array
-    return _slice_of(range(int(array[0]), int(array[-1]) + 1, step) if len(array) else range(0))
-
-
-def _slice_of(positions: range) -> slice:
-    """Return ascending positions as the slice that ends right after the last of them."""
-    if not len(positions):
-        return slice(0, 0, 1)
-    step = positions.step if len(positions) > 1 else 1
-    return slice(positions[0], positions[-1] + 1, step)
+    names = [f"{where}, axis {axis}" for axis in range(1, 1 + len(region))]
+    return narrow(whole(shape), dict(enumerate(region)), names)
 
 
 def region_shape(region: Region) -> tuple[int, ...]:
@@ -285,8 +245,8 @@ def whole(row_shape: tuple[int, ...]) -> Region:
     return tuple(map(slice, (0,) * len(row_shape), row_shape, (1,) * len(row_shape)))
 
 
-def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> Region:
-    """Select further along the axes that a region keeps.
+def narrow(region: Region, axes: Mapping[int, Any], names: Sequence[str]) -> Region:
+    """Select further along the axes that a region keeps; lists that count evenly become slices.
 
     Parameters
     ----------
@@ -295,8 +255,8 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
     axes : mapping of int to request
         Kept axis number (counting only axes that are left) to an integer, slice,
         list of integers or full-length boolean mask, as in NumPy.
-    names : tuple of str
-        Names of the kept axes, for messages.
+    names : sequence of str
+        What messages call the kept axes.
 
     Raises
     ------
@@ -317,18 +277,29 @@ def narrow(region: Region, axes: Mapping[int, Any], names: tuple[str, ...]) -> R
 
 
 def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
-    positions = np.r_[part]
+    positions = range(part.start, part.stop, part.step) if isinstance(part, slice) else part
     single = isinstance(request, int | np.integer) and not isinstance(request, bool)
     try:
         wanted = as_positions([request] if single else request, len(positions), "position")
     except SelectionTypeError as error:
-        raise SelectionTypeError(f"dim {name!r}: {error}") from None
+        raise SelectionTypeError(f"{name}: {error}") from None
     except SelectionError as error:
-        raise SelectionError(f"dim {name!r} (length {len(positions)}): {error}") from None
-    taken: Ints = positions[np.asarray(wanted, np.int64)]
+        raise SelectionError(f"{name} (length {len(positions)}): {error}") from None
+    taken: range | Ints
+    if isinstance(positions, range) and isinstance(wanted, range):  # however long
+        begin, step = positions.start, positions.step
+        taken = range(begin + wanted.start * step, begin + wanted.stop * step, wanted.step * step)
+    else:
+        taken = np.r_[part][np.asarray(wanted, np.int64)]
     if single:
         return int(taken[0])
-    return _normal(taken, int(positions.max(initial=0)) + 1, name)
+    if not len(taken):
+        return slice(0, 0, 1)
+    step = int(taken[1] - taken[0]) if len(taken) > 1 else 1
+    is_even = isinstance(taken, range) or bool((taken[1:] - taken[:-1] == step).all())
+    if step < 1 or not is_even:
+        return np.asarray(taken, np.int64)
+    return slice(int(taken[0]), int(taken[-1]) + 1, step)
 
 
 # regions across a grid of chunks

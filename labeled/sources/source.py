@@ -334,7 +334,7 @@ class Source:
 
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
-        region = narrow(self.region, axes, self.dims[1:])
+        region = narrow(self.region, axes, [f"dim {dim!r}" for dim in self.dims[1:]])
         if self.loaded is None:
             return replace(self, region=region)
         rows, dims = self.loaded, list(self.dims)

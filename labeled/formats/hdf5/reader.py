@@ -137,7 +137,7 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         log.info("%s is read through h5py: %s", describe(source), reason)
         return H5pyReader(source, region, io)
     wanted = normal_region(region, source.row_shape, describe(source))
-    is_empty = 0 in region_shape(wanted) or not source.row_bytes
+    is_empty = 0 in (source.n_rows, *region_shape(wanted)) or not source.row_bytes
     if source.storage == "contiguous" and source.offset is not None:
         return ContiguousReader(source, region, io)
     if source.storage == "chunked" and not is_empty:
