@@ -26,6 +26,7 @@ import tempfile
 import threading
 import weakref
 import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -358,6 +359,33 @@ def stored_bytes(stamp: FileStamp, offset: int, n: int) -> bytes:
     data = np.empty(max(0, min(n, stamp.size - offset)), np.uint8)
     open_bytes(replace(stamp, unpacked_bytes=None)).read_into(data, offset)
     return data.tobytes()
+
+
+GZIP = b"\x1f\x8b"
+
+
+def is_packed(stamp: FileStamp) -> bool:
+    """Whether a file is gzip-compressed."""
+    return stored_bytes(stamp, 0, len(GZIP)) == GZIP
+
+
+def contents(stamp: FileStamp, n_bytes: int) -> Iterator[bytes]:
+    """Yield what a local file contains in pieces of `n_bytes`, unpacked.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be read, or unpacked.
+    """
+    packed = is_packed(stamp)
+    opener: Any = gzip.open if packed else open
+    try:
+        with opener(stamp.path, "rb") as file:
+            while part := file.read(n_bytes):
+                yield part
+    except (OSError, EOFError, zlib.error) as fault:
+        what = "unpacked" if packed else "read"
+        raise FileFormatError(f"file {stamp.path!r} cannot be {what}: {fault}") from None
 
 
 def unreadable(path: str, error: OSError) -> FileFormatError:

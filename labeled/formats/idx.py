@@ -12,11 +12,9 @@ in a gzip-compressed one, with the most that its size could inflate to.
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError, UnsafeFileError, warn
-from labeled.formats.bytesource import stamp_of, stored_bytes
+from labeled.formats.bytesource import contents, is_packed, stamp_of
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Rows, SourceHeader
@@ -164,8 +162,6 @@ MAX_AXES = 64
 MAX_ROW_BYTES, MAX_EMPTY = 1 << 40, 1 << 24
 """The largest row; the most rows that take no byte, or bytes of a row where there is none."""
 
-GZIP = b"\x1f\x8b"
-
 MAX_EXPANSION = 1032
 """Bytes that one deflated byte may stand for."""
 
@@ -197,13 +193,8 @@ def _read_header(name: str, path: str, options: Options) -> SourceHeader:
         If bytes follow its last row.
     """
     stamp = stamp_of(path)
-    file, packed = f"file {stamp.path!r}", stored_bytes(stamp, 0, 2) == GZIP
-    opener: Any = gzip.open if packed else open
-    try:
-        with opener(stamp.path, "rb") as opened:
-            data = bytes(opened.read(4 + 4 * MAX_AXES))
-    except (OSError, EOFError, zlib.error) as fault:
-        raise FileFormatError(f"{file} cannot be unpacked: {fault}") from None
+    file, packed = f"file {stamp.path!r}", is_packed(stamp)
+    data = next(contents(stamp, 4 + 4 * MAX_AXES), b"")
     if not is_idx(data):
         raise FileFormatError(
             f"{file} is not an IDX file: it begins with {data[:4].hex(' ') or 'nothing'}, where "

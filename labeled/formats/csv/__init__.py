@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError, UnknownNameError, did_you_mean, listed
-from labeled.formats.bytesource import open_bytes, stamp_of
+from labeled.formats.bytesource import is_packed, open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
     Dialect,
@@ -25,7 +25,6 @@ from labeled.formats.csv.index import (
     RowIndex,
     TextOptions,
     arrow,
-    is_packed,
     line_at,
     read_dialect,
     row_index,

@@ -14,11 +14,9 @@ modules.
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
-import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -29,7 +27,7 @@ import numpy as np
 from labeled._optional import extra_module
 from labeled._validation import check_fields, whole
 from labeled.errors import FileFormatError, LoaderError
-from labeled.formats.bytesource import open_bytes, stored_bytes
+from labeled.formats.bytesource import contents, open_bytes
 from labeled.formats.header import TEXT, FileStamp
 from labeled.formats.region import Array, Ints
 
@@ -61,7 +59,7 @@ MAX_ROW_BYTES = 8 * 1024 * 1024
 CANDIDATES = ",\t;|"
 _ROW = re.compile(r"Row #(\d+): ")
 _FIELD = re.compile(r"(?s)In CSV column #(\d+): (?:CSV )?(.*)")
-_BOM, _GZIP = b"\xef\xbb\xbf", b"\x1f\x8b"
+_BOM = b"\xef\xbb\xbf"
 _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
 
 
@@ -343,7 +341,7 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
     FileFormatError
         If it is not text, or holds no row.
     """
-    data, file = next(text_parts(stamp), b"")[:HEAD_BYTES], f"file {stamp.path!r}"
+    data, file = next(contents(stamp, READ_BYTES), b"")[:HEAD_BYTES], f"file {stamp.path!r}"
     if b"\0" in data:
         raise FileFormatError(
             f"{file} is not text: byte {data.index(0)} is zero; save UTF-16 as UTF-8 (iconv -f "
@@ -430,30 +428,6 @@ def _is_number(field: str, decimal: str) -> bool:
     return "_" not in field
 
 
-def text_parts(stamp: FileStamp) -> Iterator[bytes]:
-    """Yield a text in pieces, unpacked.
-
-    Raises
-    ------
-    FileFormatError
-        If it cannot be unpacked.
-    """
-    packed = is_packed(stamp)
-    opener: Any = gzip.open if packed else open
-    try:
-        with opener(stamp.path, "rb") as file:
-            while part := file.read(READ_BYTES):
-                yield part
-    except (OSError, EOFError, zlib.error) as fault:
-        what = "unpacked" if packed else "read"
-        raise FileFormatError(f"file {stamp.path!r} cannot be {what}: {fault}") from None
-
-
-def is_packed(stamp: FileStamp) -> bool:
-    """Whether a file is gzip-compressed."""
-    return stored_bytes(stamp, 0, len(_GZIP)) == _GZIP
-
-
 # an index of rows
 
 
@@ -484,7 +458,7 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
     """
     found, each, n_rows = [np.zeros(0, np.int64)], 1, 0
     at = end = dialect.begin
-    parts = text_parts(stamp)
+    parts = contents(stamp, READ_BYTES)
     text = np.frombuffer(next(parts, b""), np.uint8)[at:]
     for part in chain(parts, [None]):
         starts, ends, rest = dialect.rows(text, last=part is None)
