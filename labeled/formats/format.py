@@ -42,13 +42,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, did_you_mean
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, describe, native
-from labeled.formats.region import Array
+from labeled.formats.region import Array, Ints
 from labeled.ragged import RaggedReader
+from labeled.ragged.flat import AnyRows, elements_of
 
 
 @dataclass(frozen=True)
@@ -175,28 +174,27 @@ class Format:
         return path.lower().endswith(self.suffixes)
 
 
-@dataclass(frozen=True, eq=False)
 class ExampleReader:
-    """The part of a :class:`~labeled.ragged.RaggedReader` that the header of its source gives."""
+    """Examples of one source; a :class:`~labeled.ragged.RaggedReader` but for reading them.
 
-    source: SourceHeader
+    A format implements ``shapes`` and ``read_flat``. Nothing is opened before they are called.
+    """
 
-    @property
-    def n_rows(self) -> int:
-        return self.source.n_rows
+    kind: str = ""
+    why: str = ""
+    chunk_rows = 1
 
-    @property
-    def n_axes(self) -> int:
-        return len(self.source.dims) - 1
+    def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
+        self.source, self.io, self.where = source, io, describe(source)
+        self.n_rows, self.n_axes = source.n_rows, len(source.dims) - 1
+        self.dtype = native(source.dtype) if source.cf is None else source.cf.dtype
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        cf = self.source.cf
-        return native(self.source.dtype) if cf is None else cf.dtype
+    def shapes(self, rows: AnyRows) -> Ints:
+        raise NotImplementedError
 
-    @property
-    def where(self) -> str:
-        return describe(self.source)
+    def sizes(self, rows: AnyRows) -> Ints:
+        """Return how many elements examples have."""
+        return elements_of(self.shapes(rows))
 
 
 # what `sources=`, `dims=` and `example_dim=` ask for, alike for every format whose dims come from a

@@ -352,14 +352,11 @@ class EachRowsReader(FileReader):
 class EachReader(ExampleReader):
     """Examples of different shapes; follows :class:`~labeled.ragged.RaggedReader`."""
 
-    kind, why, chunk_rows = "records", WHY, 1
+    kind, why = "records", WHY
 
     def shapes(self, rows: AnyRows) -> Rows:
         shapes = _objects(self.source).parts[self.source.detail.part].shapes
         return np.array([shapes[row] for row in rows], np.int64).reshape(-1, len(shapes[0]))
-
-    def sizes(self, rows: AnyRows) -> Rows:
-        return elements_of(self.shapes(rows))
 
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         shapes = self.shapes(rows)

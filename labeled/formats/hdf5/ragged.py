@@ -13,10 +13,9 @@ faster in any other order: ``labeled repack FILE OUT --ragged flat``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import h5py
 import numpy as np
@@ -106,15 +105,8 @@ def _check_vlen(source: SourceHeader) -> None:
         raise FileFormatError(f"{describe(source)}{what}")
 
 
-@dataclass(frozen=True, eq=False)
 class StoredExamples(ExampleReader):
-    """What the two readers of ragged datasets share."""
-
-    io: Io = "auto"
-    chunk_rows: int = 1
-
-    def sizes(self, rows: AnyRows) -> Rows:
-        raise NotImplementedError
+    """What the two readers of ragged datasets share; each tells the sizes."""
 
     def shapes(self, rows: AnyRows) -> Rows:
         return self._checked(rows, self.sizes(rows))
@@ -143,23 +135,16 @@ class StoredExamples(ExampleReader):
         return shapes
 
 
-@dataclass(frozen=True, eq=False)
 class FlatReader(StoredExamples):
     """Examples in the flat layout; follows :class:`~labeled.ragged.RaggedReader`."""
 
-    kind: str = "flat"
+    kind = "flat"
 
-    @property
-    def why(self) -> str:
-        return f"flat values, {self._values.why}"
-
-    @cached_property
-    def _values(self) -> Reader:
-        return open_reader(self.source.parts["values"], io=self.io)
-
-    @cached_property
-    def _offsets(self) -> Reader:
-        return open_reader(self.source.parts["offsets"], io=self.io)
+    def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
+        super().__init__(source, io)
+        self._values = open_reader(source.parts["values"], io=io)
+        self._offsets = open_reader(source.parts["offsets"], io=io)
+        self.why = f"flat values, {self._values.why}"
 
     def sizes(self, rows: AnyRows) -> Rows:
         return self._bounds(rows)[1]
@@ -253,32 +238,23 @@ class FlatReader(StoredExamples):
         return starts, stops - starts
 
 
-@dataclass(frozen=True, eq=False)
 class VlenReader(StoredExamples):
     """Rows of variable length, with or without shapes; follows ``RaggedReader``."""
 
-    kind: str = "vlen"
+    kind = "vlen"
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return native(np.dtype(vlen_base(self.source.dtype)))
-
-    @property
-    def why(self) -> str:
+    def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
+        super().__init__(source, io)
+        self.dtype = native(np.dtype(vlen_base(source.dtype)))
+        self._references: Reader | None = None
+        """Reads what the dataset itself holds; None if its bytes cannot be reached."""
+        if source.storage in ("contiguous", "chunked", "empty"):
+            fill = np.zeros((), REFERENCE)[()]
+            header = replace(source, dtype=REFERENCE, fill_value=fill, ragged=None, cf=None)
+            reader = open_reader(header, io=io)
+            self._references = None if reader.kind == "h5py" else reader
         lengths = "known before" if self._references is not None else "unknown before reading"
-        return f"rows of variable length: read by h5py in blocks, lengths {lengths}"
-
-    @cached_property
-    def _references(self) -> Reader | None:
-        """Reader of what the dataset itself holds; None if its bytes cannot be reached."""
-        source = self.source
-        if source.storage not in ("contiguous", "chunked", "empty"):
-            return None
-        header = replace(
-            source, dtype=REFERENCE, fill_value=np.zeros((), REFERENCE)[()], ragged=None, cf=None
-        )
-        reader = open_reader(header, io=self.io)
-        return None if reader.kind == "h5py" else reader
+        self.why = f"rows of variable length: read by h5py in blocks, lengths {lengths}"
 
     def sizes(self, rows: AnyRows) -> Rows:
         if self._references is None:

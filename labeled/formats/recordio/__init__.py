@@ -501,15 +501,13 @@ class RecordRows(FileReader):
         return (ByteRanges(self.file, starts, offsets[runs[:, 1]] - starts),)
 
 
-@dataclass(frozen=True, eq=False)
 class RecordReader(ExampleReader):
     """Pictures, bytes or labels of different shapes."""
 
-    kind: str = "records"
-    chunk_rows: int = 1
+    kind = "records"
 
     @property
-    def why(self) -> str:
+    def why(self) -> str:  # type: ignore[override]
         how = "decoded one by one" if self.source.key == "images" else "found by its offset"
         return f"{self.source.ragged}, {how}"
 
@@ -528,9 +526,6 @@ class RecordReader(ExampleReader):
         if key == "labels":
             sizes = np.maximum(heads["flag"][listed], 1).astype(np.int64)
         return sizes[:, np.newaxis]
-
-    def sizes(self, rows: AnyRows) -> Rows:
-        return elements_of(self.shapes(rows))
 
     def stored_sizes(self, rows: AnyRows) -> Rows:
         """Return the bytes that examples take in the file."""
