@@ -56,6 +56,8 @@ def normal_region(region: Region, shape: tuple[int, ...], where: str = "region")
     >>> normal_region((-1, slice(2, 99)), (3, 8, 8))
     (2, slice(2, 8, 1), slice(0, 8, 1))
     """
+    if not region:
+        return whole(shape)
     if len(region) > len(shape):
         raise SelectionError(
             f"{where}: {len(region)} indexers for {len(shape)} axes after the example axis"
