@@ -49,23 +49,20 @@ def _max_open() -> int:
     return 64 if allowed == resource.RLIM_INFINITY else max(1, min(64, allowed // 4))
 
 
+# files that are kept open: 64, and no more than a fourth of what this process may open
 MAX_OPEN_FILES = _max_open()
-"""Files that are kept open: 64, and no more than a fourth of what this process may open."""
 
+# What is copied out of a memory map, stretch after stretch, before its pages are let go of. They
+# belong to the system's cache, but count as this process's own until then: a loop over a large file
+# would seem to grow without end. An epoch comes by each page once, so that letting go costs nothing
+# that can be measured and keeps about so much mapped. Rows in random order come back to every page,
+# so that it would only cost there.
 MAPPED_BYTES = 64 << 20
-"""What is copied out of a memory map, stretch after stretch, before its pages are let go of.
 
-They belong to the system's cache, but count as this process's own until then: a loop over a
-large file would seem to grow without end. An epoch comes by each page once, so that letting
-go costs nothing that can be measured and keeps about so much mapped. Rows in random order come
-back to every page, so that it would only cost there.
-"""
+MIN_BUFFERED_BYTES = 1 << 14  # less than this is read as fast as one can look where it goes to
 
-MIN_BUFFERED_BYTES = 1 << 14
-"""Less than this is read as fast as one can look where it goes to."""
-
+# what is read at once where bytes are read to a buffer first; stays in a core's cache
 BUFFER_BYTES = 1 << 17
-"""What is read at once where bytes are read to a buffer first; stays in a core's cache."""
 
 _SINGLE_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB - 4 KiB a call
 
@@ -309,8 +306,8 @@ def open_bytes(stamp: FileStamp) -> OpenFile:
     return LocalFile(stamp) if stamp.unpacked_bytes is None else UnpackedFile(stamp)
 
 
+# forget all open files; each is closed once nobody reads from it
 close_files = open_bytes.cache_clear
-"""Forget all open files; each is closed once nobody reads from it."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=close_files)

@@ -34,24 +34,21 @@ from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, box_
 from labeled.ragged.flat import copy_segments
 from labeled.selection import rows_of, spread
 
+# extents shorter than this are worth joining across a gap, at the price of a second copy
 SHORT_BYTES = 32 * 1024
-"""Extents shorter than this are worth joining across a gap, at the price of a second copy."""
 
-MIN_PICKED = 8
-"""So many short runs are copied from a memory map, row by row."""
+MIN_PICKED = 8  # so many short runs are copied from a memory map, row by row
 
+# not runs of so many rows on average (of flat values, say), whose numbers are as large as they
 MANY_ROWS = 256
-"""Not runs of so many rows on average (of flat values, say), whose numbers are as large as they."""
 
+# where row 0 of a stretch lies that was never stored: every row of it lies below 0 then
 FAR = -(1 << 62)
-"""Where row 0 of a stretch lies that was never stored: every row of it lies below 0 then."""
 
+# Rows in random order from this size on are read by a call each, and no page of them is mapped. A
+# call then costs nothing that can be measured (0.98 and 1.04 of a copy out of a map, for rows of 1
+# MiB); for rows of 64 to 512 KiB it took 6 to 37 % longer.
 LARGE_ROW_BYTES = 1 << 20
-"""Rows in random order from this size on are read by a call each, and no page of them is mapped.
-
-A call then costs nothing that can be measured (0.98 and 1.04 of a copy out of a map, for rows of
-1 MiB); for rows of 64 to 512 KiB it took 6 to 37 % longer.
-"""
 
 
 class ContiguousReader(FileReader):

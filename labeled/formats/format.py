@@ -62,10 +62,8 @@ class Options:
     io: Io = "auto"
     decode_cf: bool = True
     allow_external: bool = False
-    format: str | None = None
-    """The name of the format; None if the files show it."""
-    own: Any = None
-    """Options of this format only: a value of its :attr:`Format.options`."""
+    format: str | None = None  # the name of the format; None if the files show it
+    own: Any = None  # options of this format only: a value of its Format.options
 
 
 @dataclass(frozen=True, slots=True)

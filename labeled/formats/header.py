@@ -17,6 +17,11 @@ import numpy.typing as npt
 
 Rows = range | np.ndarray[Any, Any]
 
+# Where the bytes are. Only "contiguous" and "chunked" may be read by byte range. "records" are
+# found one by one, so that rows in any order cost what stretches cost. "empty" has no bytes
+# (nothing allocated, or an axis of length 0): it reads as fill values. "sparse" is a matrix of
+# several datasets, its `parts`. "foreign" has bytes that are not those of `dtype` (odd bit widths,
+# padded strings), so h5py must convert them.
 Storage = Literal[
     "contiguous",
     "chunked",
@@ -29,23 +34,14 @@ Storage = Literal[
     "external",
     "sparse",
 ]
-"""Where the bytes are. Only "contiguous" and "chunked" may be read by byte range.
 
-"records" are found one by one, so that rows in any order cost what stretches cost.
-
-"empty" has no bytes (nothing allocated, or an axis of length 0): it reads as fill values.
-"sparse" is a matrix of several datasets, its `parts`.
-"foreign" has bytes that are not those of `dtype` (odd bit widths, padded strings), so h5py
-must convert them.
-"""
-
-ALL = "all"
-"""The split of a file that names none."""
+ALL = "all"  # the split of a file that names none
 
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015
 
+# short names, by number: files hold whole sentences for some, addresses in them
 FILTER_NAMES = {
     DEFLATE: "gzip",
     SHUFFLE: "shuffle",
@@ -61,7 +57,6 @@ FILTER_NAMES = {
     32024: "sz3",
     32026: "blosc2",
 }
-"""Short names, by number: files hold whole sentences for some, addresses in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,8 @@ class FileStamp:
     path: str
     size: int
     mtime_ns: int
+    # bytes that a gzip-compressed file contains, if these are what positions count
     unpacked_bytes: int | None = None
-    """Bytes that a gzip-compressed file contains, if these are what positions count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +98,11 @@ class Filter:
 class CF:
     """CF decoding of a variable: packed numbers, fill values to NaN, or times; see :mod:`.cf`."""
 
-    dtype: np.dtype[Any]
-    """What comes out, in native byte order."""
+    dtype: np.dtype[Any]  # what comes out, in native byte order
+    # the attributes that tell how; they keep the dtype they have in the file, on which rounding
+    # depends
     attrs: tuple[tuple[str, Any], ...] = ()
-    """The attributes that tell how; they keep the dtype they have in the file, on which rounding
-    depends."""
-    fills: tuple[Any, ...] = ()
-    """Further fill values, where there are several."""
+    fills: tuple[Any, ...] = ()  # further fill values, where there are several
 
     @property
     def changes_values(self) -> bool:
@@ -125,44 +118,35 @@ class SourceHeader:
     """One named array of a file, as far as headers tell."""
 
     file: FileStamp
-    name: str
-    """What users say: ``"features"``, ``"camera/left"``."""
-    key: str
-    """What the file calls it: a path in HDF5, a column of text."""
+    name: str  # what users say: `"features"`, `"camera/left"`
+    key: str  # what the file calls it: a path in HDF5, a column of text
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    """The dtype in the file (big-endian stays big-endian); before CF decoding."""
-    dims: tuple[str, ...]
-    """One name an axis; axis 0 is the example axis."""
+    dtype: np.dtype[Any]  # the dtype in the file (big-endian stays big-endian); before CF decoding
+    dims: tuple[str, ...]  # one name an axis; axis 0 is the example axis
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    # further attributes of the file, which `cf` and `coords` stand for
     used_attrs: Mapping[str, Any] = field(default_factory=dict)
-    """Further attributes of the file, which `cf` and `coords` stand for."""
     storage: Storage = "contiguous"
+    # byte offset of contiguous data in the file; None where nothing is allocated
     offset: int | None = None
-    """Byte offset of contiguous data in the file; None where nothing is allocated."""
     chunks: tuple[int, ...] | None = None
     filters: tuple[Filter, ...] = ()
     fill_value: Any = 0
-    stored_bytes: int | None = 0
-    """None where counting is slow: see :attr:`.Format.stored_bytes`."""
+    stored_bytes: int | None = 0  # None where counting is slow: see Format.stored_bytes
     cf: CF | None = None
+    # Why this source holds examples of different shapes (None for a dense one). Its `dims` then
+    # name the axes of the examples too, so they outnumber `shape`, which is `(n_rows,)`.
     ragged: str | None = None
-    """Why this source holds examples of different shapes (None for a dense one).
-
-    Its `dims` then name the axes of the examples too, so they outnumber `shape`, which is
-    ``(n_rows,)``.
-    """
+    # names (in the file header's `variables`) of the coordinates of this source
     coords: tuple[str, ...] = ()
-    """Names (in the file header's `variables`) of the coordinates of this source."""
+    # datasets that a source is made of, by role: "values", "offsets", "shapes" of a ragged one,
+    # "data", "indices", "indptr" of a sparse matrix
     parts: Mapping[str, SourceHeader] = field(default_factory=dict)
-    """Datasets that a source is made of, by role: "values", "offsets", "shapes" of a
-    ragged one, "data", "indices", "indptr" of a sparse matrix."""
-    format: str = "hdf5"
-    """The name of the format whose readers read it."""
+    format: str = "hdf5"  # the name of the format whose readers read it
+    # what these need to know besides; its repr tells all that values of rows depend on
     detail: Any = None
-    """What these need to know besides; its repr tells all that values of rows depend on."""
+    # what a thread needs while it reads a piece, besides the piece and chunks
     scratch_bytes: int = 0
-    """What a thread needs while it reads a piece, besides the piece and chunks."""
 
     @property
     def n_rows(self) -> int:
@@ -188,24 +172,22 @@ class FileHeader:
 
     stamp: FileStamp
     sources: Mapping[str, SourceHeader]
+    # split -> source -> rows of that source; only sources available in the split
     splits: Mapping[str, Mapping[str, Rows]]
-    """split -> source -> rows of that source; only sources available in the split."""
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    # coordinates, and variables without the example dim (carried whole)
     variables: Mapping[str, SourceHeader] = field(default_factory=dict)
-    """Coordinates, and variables without the example dim (carried whole)."""
+    # datasets that are not sources, each with the reason
     not_opened: Mapping[str, str] = field(default_factory=dict)
-    """Datasets that are not sources, each with the reason."""
+    # the example dim of a netCDF-style file; None where axis 0 of each source is it
     example_dim: str | None = None
-    """The example dim of a netCDF-style file; None where axis 0 of each source is it."""
-    kind: str = "plain"
-    """One of :attr:`.Format.kinds`."""
+    kind: str = "plain"  # one of Format.kinds
+    # names among `variables` that are coordinates, whether a source has their dims or not
     coordinates: frozenset[str] = frozenset()
-    """Names among `variables` that are coordinates, whether a source has their dims or not."""
     format: str = "hdf5"
-    group: str = ""
-    """Which of several groups of the file this one describes."""
+    group: str = ""  # which of several groups of the file this one describes
+    # what whoever opens it should know; each follows the name of the file
     warnings: tuple[str, ...] = ()
-    """What whoever opens it should know; each follows the name of the file."""
 
     @property
     def where(self) -> str:
@@ -251,8 +233,7 @@ def _hash(data: Any) -> str:
 
 Array = npt.NDArray[Any]
 
-TEXT: np.dtype[Any] = np.dtype(object, metadata={"vlen": str})
-"""Objects that are text."""
+TEXT: np.dtype[Any] = np.dtype(object, metadata={"vlen": str})  # objects that are text
 
 
 def is_text(dtype: np.dtype[Any]) -> bool:

@@ -29,13 +29,12 @@ from labeled.formats.header import FileHeader, Rows, SourceHeader
 
 ORDER = ("train", "valid", "test")
 
-SPLITS = {split: split for split in ORDER}
+SPLITS = {split: split for split in ORDER}  # words in names, and the splits they mean
 SPLITS |= {"training": "train", "validation": "valid", "val": "valid", "t10k": "test"}
-"""Words in names, and the splits they mean."""
 
+# words in names, and the sources they mean
 SOURCES = {source: source for source in ("images", "labels", "targets", "features")}
 SOURCES |= {"image": "images", "label": "labels"}
-"""Words in names, and the sources they mean."""
 
 DEFAULT = "data"
 
@@ -45,8 +44,7 @@ _ENDING = re.compile(r"[-._]idx(\d+)?([-._][a-z]+\d*)?(\.gz)?$")
 class Named(NamedTuple):
     """What a name says."""
 
-    group: str
-    """The same in all files that belong together."""
+    group: str  # the same in all files that belong together
     split: str | None
     source: str
 
@@ -156,14 +154,12 @@ DTYPES: dict[int, np.dtype[Any]] = {
     0x0E: np.dtype(">f8"),
 }
 
-MAX_AXES = 64
-"""What NumPy can hold."""
+MAX_AXES = 64  # what NumPy can hold
 
+# the largest row; the most rows that take no byte, or bytes of a row where there is none
 MAX_ROW_BYTES, MAX_EMPTY = 1 << 40, 1 << 24
-"""The largest row; the most rows that take no byte, or bytes of a row where there is none."""
 
-MAX_EXPANSION = 1032
-"""Bytes that one deflated byte may stand for."""
+MAX_EXPANSION = 1032  # bytes that one deflated byte may stand for
 
 
 def is_idx(data: bytes) -> bool:

@@ -33,17 +33,15 @@ Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
 Data = bytes | memoryview
 
-MAX_PIXELS = 1 << 28
-"""Pictures of more pixels are refused unless a caller allows more."""
+MAX_PIXELS = 1 << 28  # pictures of more pixels are refused unless a caller allows more
 
-LONGEST = (1 << 31) - 1
-"""Pixels of an edge, in any kind of picture."""
+LONGEST = (1 << 31) - 1  # pixels of an edge, in any kind of picture
 
+# so many bytes of a picture nearly always hold its size; where they do not, take all of it
 HEAD_BYTES = 1 << 10
-"""So many bytes of a picture nearly always hold its size; where they do not, take all of it."""
 
+# what simplejpeg and Pillow call one, three and four channels
 _COLOURS, _MODES = {1: "GRAY", 3: "RGB", 4: "RGBA"}, {1: "L", 3: "RGB", 4: "RGBA"}
-"""What simplejpeg and Pillow call one, three and four channels."""
 
 _SEGMENT, _SOF = struct.Struct(">BBH"), struct.Struct(">BHHB")
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -52,9 +50,10 @@ _EXIF, _EXIF_MARKER, _ORIENTATION = b"Exif\0\0", 0xE1, 0x0112
 _JPEG_END = b"\xff\xd9"
 
 _PNG, _IHDR, _CHUNK = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB"), struct.Struct(">I4s")
+# by colour type; grey with alpha and palettes are decoded to colour
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
-"""By colour type; grey with alpha and palettes are decoded to colour."""
 
+# what pictures of each kind begin with
 _KINDS = re.compile(
     rb"""(?xs)
     (?P<jpeg> \xff\xd8\xff) | (?P<png> \x89PNG\r\n\x1a\n) | (?P<bmp> BM) | (?P<gif> GIF8)
@@ -62,8 +61,8 @@ _KINDS = re.compile(
     | (?P<webp> RIFF....WEBP) | (?P<avif> ....ftypavi[fs]) | (?P<pnm> P[1-6]\s)
     """
 )
-"""What pictures of each kind begin with."""
 
+# by suffix: OpenCV's option, the least quality, the most and the usual one
 _QUALITIES: dict[str, tuple[str, int, int, int | None]] = {
     ".jpg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
     ".jpeg": ("IMWRITE_JPEG_QUALITY", 1, 100, 95),
@@ -71,7 +70,6 @@ _QUALITIES: dict[str, tuple[str, int, int, int | None]] = {
     ".png": ("IMWRITE_PNG_COMPRESSION", 0, 9, None),
     **dict.fromkeys((".bmp", ".tif", ".tiff"), ("", 0, 0, None)),
 }
-"""By suffix: OpenCV's option, the least quality, the most and the usual one."""
 
 
 class PictureError(ValueError):

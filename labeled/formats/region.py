@@ -26,12 +26,12 @@ from labeled.selection import as_positions, spread
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+# what is taken of an axis; `np.r_[indexer]` lists the elements
 Indexer: TypeAlias = int | slice | Ints
-"""What is taken of an axis; ``np.r_[indexer]`` lists the elements."""
 Region: TypeAlias = tuple[Indexer, ...]
 
+# bytes read through rather than skipped: what one more call would have copied
 GAP_BYTES = 16 * 1024
-"""Bytes read through rather than skipped: what one more call would have copied."""
 
 
 def normal_region(region: Region, shape: tuple[int, ...], where: str = "region") -> Region:
@@ -118,21 +118,15 @@ def outer_put(out: Array, rows: slice | Ints, trail: Region, values: Array) -> N
 class BoxPlan:
     """Which bytes of a stored row are fetched, and where the wanted elements lie in them."""
 
-    dtype: np.dtype[Any]
-    """As stored."""
-    row_bytes: int
-    """From one stored row to the next."""
-    starts: tuple[int, ...]
-    """Byte offsets, within a row, of the stretches that are fetched."""
+    dtype: np.dtype[Any]  # as stored
+    row_bytes: int  # from one stored row to the next
+    starts: tuple[int, ...]  # byte offsets, within a row, of the stretches that are fetched
     stretch_bytes: int
-    box_shape: tuple[int, ...]
-    """Shape of what the stretches of one row hold together."""
-    inner: Region
-    """The wanted elements of that box."""
-    whole: bool
-    """Stored rows are wanted as they are."""
+    box_shape: tuple[int, ...]  # shape of what the stretches of one row hold together
+    inner: Region  # the wanted elements of that box
+    whole: bool  # stored rows are wanted as they are
+    # neighbouring rows come with one call, the bytes between them included
     read_through: bool = False
-    """Neighbouring rows come with one call, the bytes between them included."""
 
     @property
     def pitch(self) -> int:
@@ -310,14 +304,10 @@ def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
 class Tile(NamedTuple):
     """One chunk of the grid over the axes after the first."""
 
-    number: int
-    """In C order over that grid."""
-    local: Region
-    """The elements wanted, counted within the chunk."""
-    trail: Region
-    """Their places in a row of the result; integers have dropped their axis."""
-    of: int
-    """All chunks of that grid."""
+    number: int  # in C order over that grid
+    local: Region  # the elements wanted, counted within the chunk
+    trail: Region  # their places in a row of the result; integers have dropped their axis
+    of: int  # all chunks of that grid
 
 
 def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:

@@ -24,6 +24,8 @@ from labeled.formats.hdf5.format import FORMAT as HDF5
 
 log = logging.getLogger(__name__)
 
+# The module of every format, imported when it is asked. If a folder holds files of several formats,
+# the first of these is meant.
 FORMATS = {
     "hdf5": "hdf5.format",
     "idx": "idx",
@@ -31,8 +33,6 @@ FORMATS = {
     "csv": "csv",
     "zarr": "zarr",
 }
-"""The module of every format, imported when it is asked. If a folder holds files of several
-formats, the first of these is meant."""
 
 HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b\x08"
@@ -197,8 +197,8 @@ def own_options(
 # files that are not opened but known, by their first bytes, whatever their name says
 
 _CONVERT = "convert it to HDF5 first"
+# of xarray, for files that it opens and this library does not
 _ENGINES = ("cfgrib", "rasterio", "scipy")
-"""Of xarray, for files that it opens and this library does not."""
 
 _KNOWN: tuple[tuple[bytes, str, str], ...] = (
     (b"\x93NUMPY", "a NumPy array", _CONVERT),

@@ -40,16 +40,15 @@ from labeled.formats.reader import (
 )
 from labeled.formats.region import Array, Ints, Region, box_of, outer_take
 
+# files that hold what zarr says of a group or an array
 MARKS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
-"""Files that hold what zarr says of a group or an array."""
 
 XARRAY_DIMS = "_ARRAY_DIMENSIONS"
 
+# what is asked of zarr at a time, at least a chunk: each call takes about a millisecond
 CALL_BYTES = 1 << 20
-"""What is asked of zarr at a time, at least a chunk: each call takes about a millisecond."""
 
-KINDS = "?biufcSmMV"
-"""Kinds of dtypes whose values are all of one size."""
+KINDS = "?biufcSmMV"  # kinds of dtypes whose values are all of one size
 
 
 def opened(path: str, group: str | None) -> Any:

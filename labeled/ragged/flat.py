@@ -24,8 +24,8 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 AnyRows = range | Rows
 
+# examples of at least so many elements are copied one by one, smaller ones by index
 MANY_ELEMENTS = 96
-"""Examples of at least so many elements are copied one by one, smaller ones by index."""
 
 
 class Flat(NamedTuple):
@@ -35,10 +35,8 @@ class Flat(NamedTuple):
     """
 
     values: Array
-    offsets: Rows
-    """int64 (n + 1,), ascending from 0."""
-    shapes: Rows
-    """int64 (n, axes of an example)."""
+    offsets: Rows  # int64 (n + 1,), ascending from 0
+    shapes: Rows  # int64 (n, axes of an example)
 
     @classmethod
     def of(cls, examples: Sequence[npt.ArrayLike]) -> Flat:

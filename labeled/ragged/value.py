@@ -34,8 +34,7 @@ from labeled.selection import Request, Selection
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-BLOCK_BYTES = 4 << 20
-"""What iteration reads at once, unless one example is larger."""
+BLOCK_BYTES = 4 << 20  # what iteration reads at once, unless one example is larger
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -188,13 +188,10 @@ class RowSequences:
         return f"{key_of('row sequences', *numbers, digest_of(self.starts)):032x}"
 
 
+# Batches of rows, epoch after epoch: re-iterable, and the same each time. Iterating gives the
+# batches of one epoch, and that of `at_epoch` those of another; `batch_rows` are the rows of the
+# longest batch of any epoch; `digest` differs where the batches differ, the epoch aside.
 Sampler: TypeAlias = ListedBatches | RowSequences
-"""Batches of rows, epoch after epoch: re-iterable, and the same each time.
-
-Iterating gives the batches of one epoch, and that of ``at_epoch`` those of another; `batch_rows`
-are the rows of the longest batch of any epoch; `digest` differs where the batches differ, the epoch
-aside.
-"""
 
 
 @check_arguments(LoaderError)

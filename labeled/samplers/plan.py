@@ -35,9 +35,9 @@ from labeled.samplers.units import ListedUnits
 from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
 
 Last = Literal["keep", "pad", "drop", "wrap"]
+# for each change of the number of shards in an epoch: how many there were, and how many batches
+# each had handed out since the change before
 History = tuple[tuple[int, int], ...]
-"""For each change of the number of shards in an epoch: how many there were, and how many batches
-each had handed out since the change before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,10 +72,9 @@ class EpochPlan:
     batch_rows: int = 1
     last: Last = "keep"
     history: History = ()
-    n_batches: int = field(init=False, repr=False)
-    """Batches of this shard."""
+    n_batches: int = field(init=False, repr=False)  # batches of this shard
+    # rows handed out to this shard: repeated ones counted, padding and dropped ones not
     n_rows: int = field(init=False, repr=False)
-    """Rows handed out to this shard: repeated ones counted, padding and dropped ones not."""
 
     def __post_init__(self) -> None:
         n_rows = self.order.units.n_rows

@@ -34,8 +34,7 @@ SAMPLED_ROWS = 2_000_000
 SAMPLED_RUNS = 400_000  # runs arranged for one estimate, all windows together
 
 
-Labels = npt.NDArray[Any]
-"""The class of each row, in the order of the rows that are shuffled."""
+Labels = npt.NDArray[Any]  # the class of each row, in the order of the rows that are shuffled
 
 
 def batch_entropies(classes: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

@@ -48,14 +48,10 @@ class UniformUnits:
     unit_rows: int
     first_row: int = 0
     start: int = 0
-    first_rows: int = field(init=False, repr=False)
-    """Rows of the first unit, at most `unit_rows`."""
-    count: int = field(init=False, repr=False)
-    """How many units there are."""
-    max_rows: int = field(init=False, repr=False)
-    """Rows of the longest unit."""
-    digest: str = field(init=False, repr=False)
-    """A text that differs where the units differ."""
+    first_rows: int = field(init=False, repr=False)  # rows of the first unit, at most `unit_rows`
+    count: int = field(init=False, repr=False)  # how many units there are
+    max_rows: int = field(init=False, repr=False)  # rows of the longest unit
+    digest: str = field(init=False, repr=False)  # a text that differs where the units differ
 
     def __post_init__(self) -> None:
         n_rows, unit_rows = self.n_rows, self.unit_rows

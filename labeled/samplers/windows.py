@@ -395,12 +395,12 @@ class WindowOrder:
             key = key_of(*salt, "rows" if order.mode == "full" else "units")
             self.permuted = Permutation(units.count, key)
         self.sums: IntArray | None = None
+        # units that are cut: the place of each in the run order, and how many rows it lacks
         self.cut_units: list[tuple[int, int]] = []
-        """Units that are cut: the place of each in the run order, and how many rows it lacks."""
+        # units of several sizes: the first unit of each window, and one past the last
         self.edges: list[int] = []
-        """Units of several sizes: the first unit of each window, and one past the last."""
+        # units of one size: the first, how many they are, and over how many windows spread
         self.even_windows: tuple[int, int, int]
-        """Units of one size: the first, how many they are, and over how many windows spread."""
         if not self.n_rows:
             return
         if isinstance(units, UniformUnits):

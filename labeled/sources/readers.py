@@ -31,8 +31,8 @@ from labeled.ragged.flat import (
 
 Array = npt.NDArray[Any]
 
+# size that "auto" aims at: small enough that a few blocks at a time fit anywhere
 BLOCK_BYTES = 1 << 24
-"""Size that "auto" aims at: small enough that a few blocks at a time fit anywhere."""
 
 
 # ---------------------------------------------------------------- ragged examples of several files

@@ -63,8 +63,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Task = Callable[[], None]
 
-RECORD_BYTES = 1 << 20
-"""What is read of records at a time, at least."""
+RECORD_BYTES = 1 << 20  # what is read of records at a time, at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,23 +133,22 @@ class Source:
     attrs: Mapping[str, Any] = field(default_factory=dict)
     blocks: DaskBlocks | None = None
 
+    # names of the axes that are left, the example dim first
     dims: tuple[str, ...] = field(init=False, repr=False)
-    """Names of the axes that are left, the example dim first."""
+    # why examples differ in shape; None where they do not
     ragged: str | None = field(init=False, repr=False)
-    """Why examples differ in shape; None where they do not."""
     n_rows: int = field(init=False, repr=False)
+    # lengths by `dims[1:]`; nothing where a row is one object, an example of any shape
     row_shape: tuple[int, ...] = field(init=False, repr=False)
-    """Lengths by ``dims[1:]``; nothing where a row is one object, an example of any shape."""
+    # the dtype that a reader hands out: mostly the file's, in native byte order
     stored_dtype: np.dtype[Any] = field(init=False, repr=False)
-    """The dtype that a reader hands out: mostly the file's, in native byte order."""
+    # how stored values are decoded; None where the reader decodes each file its own way
     cf: CF | None = field(init=False, repr=False)
-    """How stored values are decoded; None where the reader decodes each file its own way."""
+    # whether the files differ in CF conventions, so that each is decoded as it is read
     packed_differently: bool = field(init=False, repr=False)
-    """Whether the files differ in CF conventions, so that each is decoded as it is read."""
-    part: Region = field(init=False, repr=False)
-    """The region; nothing where rows are read whole."""
+    part: Region = field(init=False, repr=False)  # the region; nothing where rows are read whole
+    # whether stored values differ from what they mean: CF conventions, or text
     decodes: bool = field(init=False, repr=False)
-    """Whether stored values differ from what they mean: CF conventions, or text."""
 
     def __post_init__(self) -> None:
         first = self.headers[0] if self.headers else None

@@ -44,30 +44,25 @@ from labeled.formats.reader import (
 from labeled.formats.region import Array, Ints, Region
 from labeled.selection import rows_of
 
-SAMPLES = 8
-"""Blocks, evenly apart, that tell the types of columns."""
+SAMPLES = 8  # blocks, evenly apart, that tell the types of columns
 
+# what a thread holds while it parses, in blocks of text: the text, what the parser notes of it, and
+# columns of values
 SCRATCH_BLOCKS = 3
-"""What a thread holds while it parses, in blocks of text: the text, what the parser notes of it,
-and columns of values."""
 
 FEATURES, LABELS = "features", "labels"
 DIMS = ("batch", "feature")
 
-Chosen = int | tuple[int, ...]
-"""One column, or several side by side."""
+Chosen = int | tuple[int, ...]  # one column, or several side by side
 
 
 class Column(NamedTuple):
     """One column of a text, as far as samples tell."""
 
     name: str
-    type: Any
-    """The Arrow type that its fields are parsed as."""
-    has_gaps: bool = False
-    """Values are missing."""
-    is_large: bool = False
-    """It has integers that float64 would round."""
+    type: Any  # the Arrow type that its fields are parsed as
+    has_gaps: bool = False  # values are missing
+    is_large: bool = False  # it has integers that float64 would round
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -324,8 +319,7 @@ class Columns:
 
     dialect: Dialect
     numbers: tuple[int, ...]
-    types: tuple[Any, ...]
-    """The Arrow type that each column is parsed as."""
+    types: tuple[Any, ...]  # the Arrow type that each column is parsed as
     dtype: np.dtype[Any]
     index: RowIndex = field(repr=False, compare=False)
 

@@ -33,11 +33,10 @@ from labeled.formats.region import Array, Ints
 
 WHITESPACE = "whitespace"
 
-TIME = np.dtype("datetime64[ns]")
-"""The dtype of all times, as in every other format."""
+TIME = np.dtype("datetime64[ns]")  # the dtype of all times, as in every other format
 
+# fields that stand for a missing value in a column of numbers or times
 MISSING = ("", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NULL", "null", "None", "#N/A")
-"""Fields that stand for a missing value in a column of numbers or times."""
 
 LF, CR = 10, 13
 READ_BYTES = 4 * 1024 * 1024
@@ -45,16 +44,14 @@ HEAD_BYTES = 1 << 21  # of a text, in which its first row must end
 GUESSED_LINES = 20
 MAX_COLUMNS = 1 << 17  # the parser takes five kibibytes for each
 
-BLOCK_BYTES = 512 * 1024
-"""Text of a block, on average."""
+BLOCK_BYTES = 512 * 1024  # text of a block, on average
 
 MAX_BLOCK_BYTES = 16 * BLOCK_BYTES
 
-MAX_NOTED = 1 << 20
-"""Rows whose beginnings are noted while a text is gone through."""
+MAX_NOTED = 1 << 20  # rows whose beginnings are noted while a text is gone through
 
+# the longest row allowed: a quote that is never closed would make one row of the whole file
 MAX_ROW_BYTES = 8 * 1024 * 1024
-"""The longest row allowed: a quote that is never closed would make one row of the whole file."""
 
 CANDIDATES = ",\t;|"
 _ROW = re.compile(r"Row #(\d+): ")
@@ -200,11 +197,9 @@ class RowError(ValueError):
 class Dialect:
     """How rows and fields are written."""
 
-    delimiter: str
-    """Between fields; :data:`WHITESPACE` for any number of blanks and tabs, empty if unknown."""
+    delimiter: str  # between fields; WHITESPACE for any number of blanks and tabs, empty if unknown
     quote: str | None
-    begin: int
-    """Where the first row of values begins, in the unpacked text."""
+    begin: int  # where the first row of values begins, in the unpacked text
     encoding: str
     decimal: str
     missing: tuple[str, ...]
@@ -435,13 +430,10 @@ def _is_number(field: str, decimal: str) -> bool:
 class RowIndex:
     """Where the rows of a text are."""
 
-    starts: Ints
-    """Where the first row of each block begins; then where the last row ends."""
-    block_rows: int
-    """Rows of each block but the last."""
+    starts: Ints  # where the first row of each block begins; then where the last row ends
+    block_rows: int  # rows of each block but the last
     n_rows: int
-    n_bytes: int
-    """Of the text, unpacked."""
+    n_bytes: int  # of the text, unpacked
 
 
 @lru_cache(maxsize=8)

@@ -74,18 +74,15 @@ class Opening:
     stamp: FileStamp
     options: Options
     dims: Mapping[str, Names] = field(default_factory=dict)
-    one_of_many: bool = False
-    """Whether the base is one of several groups that are joined."""
+    one_of_many: bool = False  # whether the base is one of several groups that are joined
+    # whether axes of ragged examples are named by numbers where the file does not name them
     name_all: bool = False
-    """Whether axes of ragged examples are named by numbers where the file does not name them."""
+    # whether it has scales: attributes of one value then are that value, as netCDF means them
     netcdf: bool = False
-    """Whether it has scales: attributes of one value then are that value, as netCDF means them."""
-    scales: Scales = field(default_factory=dict)
-    """Scales that were read before."""
-    faults: list[str] = field(default_factory=list)
-    """What is worth a warning, as it is found."""
+    scales: Scales = field(default_factory=dict)  # scales that were read before
+    faults: list[str] = field(default_factory=list)  # what is worth a warning, as it is found
+    # datasets that are not sources, each with the reason, as they are found
     not_opened: dict[str, str] = field(default_factory=dict)
-    """Datasets that are not sources, each with the reason, as they are found."""
 
     @property
     def asked(self) -> frozenset[str]:
@@ -101,29 +98,21 @@ class Opening:
 class ArrayInfo:
     """A dataset of an open file, or one field of its items, and what is said of it."""
 
-    name: str
-    """What users call it."""
-    path: str
-    """Where it is below the base; of a field, where the table is."""
+    name: str  # what users call it
+    path: str  # where it is below the base; of a field, where the table is
+    # open as long as the file; None where it cannot be reached, a group for a sparse matrix
     dataset: Any = None
-    """Open as long as the file; None where it cannot be reached, a group for a sparse matrix."""
     address: int = 0
-    outside: bool = False
-    """Whether a link led out of the file."""
-    why_not: str | None = None
-    """Why it is not a source."""
-    error: LabeledError | None = None
-    """Set where it would be a source if it could be opened."""
+    outside: bool = False  # whether a link led out of the file
+    why_not: str | None = None  # why it is not a source
+    error: LabeledError | None = None  # set where it would be a source if it could be opened
+    # which part of the items of a table is meant; None for whole items
     column: ItemPart | None = None
-    """Which part of the items of a table is meant; None for whole items."""
-    scale: Scale | None = None
-    """Set for dimension scales."""
-    matrix: tuple[int, int] | None = None
-    """The shape of a sparse matrix."""
-    axes: tuple[Axis, ...] = ()
-    """Names of its axes that what lies around it tells."""
+    scale: Scale | None = None  # set for dimension scales
+    matrix: tuple[int, int] | None = None  # the shape of a sparse matrix
+    axes: tuple[Axis, ...] = ()  # names of its axes that what lies around it tells
+    # whether it holds the values of an axis of other datasets, so that it is a coordinate
     along: bool = False
-    """Whether it holds the values of an axis of other datasets, so that it is a coordinate."""
 
     @property
     def is_array(self) -> bool:
@@ -245,8 +234,7 @@ def _kinds_of(info: ArrayInfo) -> Infos:
 # sparse matrices, and files of cells
 
 
-PARTS = ("data", "indices", "indptr")
-"""Datasets of a sparse matrix."""
+PARTS = ("data", "indices", "indptr")  # datasets of a sparse matrix
 
 BY_COLUMNS = (
     "the sparse matrix %r is stored by columns (CSC), where no row can be read alone, and opens as "
@@ -307,8 +295,8 @@ def member(group: h5py.Group, name: str, kind: type = h5py.Dataset) -> Any:
     return thing if isinstance(thing, kind) else None
 
 
+# a pattern of paths, and what their axes are called; those that it does not name are numbered
 Rule = tuple[str, str]
-"""A pattern of paths, and what their axes are called; those that it does not name are numbered."""
 
 ANNDATA: tuple[Rule, ...] = (
     ("X", "obs_names var_names"),
@@ -392,17 +380,14 @@ def _cells(opening: Opening, infos: Infos) -> Infos:
 # groups and datasets that are alike
 
 
-MIN_ALIKE = 3
-"""Groups with the same sources that are taken for examples of one kind."""
+MIN_ALIKE = 3  # groups with the same sources that are taken for examples of one kind
 
+# datasets side by side that are taken for one example each; a table has fewer columns
 MIN_DATASETS = 50
-"""Datasets side by side that are taken for one example each; a table has fewer columns."""
 
-MAX_NAMED = 4
-"""Sources of such groups that a note names."""
+MAX_NAMED = 4  # sources of such groups that a note names
 
-ROOT_NAME = "x"
-"""What the source is called whose examples are datasets at the root of the file."""
+ROOT_NAME = "x"  # what the source is called whose examples are datasets at the root of the file
 
 
 def is_pattern(base: h5py.Group, group: str) -> bool:

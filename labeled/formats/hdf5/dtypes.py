@@ -25,11 +25,10 @@ import numpy as np
 from labeled.formats.header import is_text, vlen_base
 from labeled.formats.region import Array
 
-NUMBERS_AND_TEXT = "biufcSMm"
-"""Kinds of dtypes that are read as they are."""
+NUMBERS_AND_TEXT = "biufcSMm"  # kinds of dtypes that are read as they are
 
+# in the metadata of a dtype that stands for a type NumPy lacks: h5py's message about it
 UNKNOWN = "h5py"
-"""In the metadata of a dtype that stands for a type NumPy lacks: h5py's message about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,12 @@ from labeled.formats.hdf5.writing import store_objects
 from labeled.formats.header import FileHeader
 from labeled.formats.region import Array
 
-BLOCK_BYTES = 4 << 20
-"""Values copied at a time."""
+BLOCK_BYTES = 4 << 20  # values copied at a time
 
+# attributes that hold references, or numbers of other objects of the old file
 LINKS = ("DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates")
-"""Attributes that hold references, or numbers of other objects of the old file."""
 
-Moved = Callable[[Array], Array]
-"""Positions in a new order to rows of the old one."""
+Moved = Callable[[Array], Array]  # positions in a new order to rows of the old one
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +42,13 @@ class Extras:
     """What of a file is copied into a new one, by path."""
 
     header: FileHeader
-    objects: Sequence[str]
-    """Groups, datasets and named types; what lies in a group comes after it."""
+    objects: Sequence[str]  # groups, datasets and named types; what lies in a group comes after it
+    # soft links, and further names of datasets with the first
     links: Mapping[str, str | h5py.SoftLink]
-    """Soft links, and further names of datasets with the first."""
-    comments: Mapping[tuple[str, str], str]
-    """Those of the split table."""
-    along: Collection[str]
-    """Datasets whose first axis counts examples."""
-    order: Moved | None
-    """If rows change places: which old rows come to new positions."""
-    budget: int
-    """Bytes of a dataset along the example dim that may be in memory."""
+    comments: Mapping[tuple[str, str], str]  # those of the split table
+    along: Collection[str]  # datasets whose first axis counts examples
+    order: Moved | None  # if rows change places: which old rows come to new positions
+    budget: int  # bytes of a dataset along the example dim that may be in memory
 
     def copy(self, file: h5py.File) -> None:
         """Copy everything into a file that has its sources, whose axes have no names yet."""
@@ -225,8 +218,7 @@ def _written_anew(
             yield address(file[row.rows])
 
 
-ScaleOf = tuple[str, int, Scale]
-"""A source, the number of one of its axes, and a scale of that."""
+ScaleOf = tuple[str, int, Scale]  # a source, the number of one of its axes, and a scale of that
 
 
 def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[ScaleOf]:

@@ -59,8 +59,7 @@ def recognises(head: Head) -> bool:
     return found == SIGNATURE
 
 
-MAX_LISTED, MAX_NAMED = 12, 4
-"""Sources that a warning lists, and datasets left out that it names."""
+MAX_LISTED, MAX_NAMED = 12, 4  # sources that a warning lists, and datasets left out that it names
 
 
 def scan(

@@ -35,8 +35,7 @@ from labeled.formats.hdf5.safety import NotThereError, address, check_claim, res
 from labeled.formats.header import Rows, SourceHeader
 
 Integers = np.ndarray[Any, Any]
-Lists = dict[int, Integers]
-"""Lists of rows that were read before, by where they are."""
+Lists = dict[int, Integers]  # lists of rows that were read before, by where they are
 
 TABLE = "split"
 FIELDS = ("split", "source", "start", "stop", "indices", "available", "comment")
@@ -252,8 +251,8 @@ def _listed(pair: str, row: TableRow, known: Lists, opening: Opening) -> Integer
 # writing
 
 
+# `(start, stop)`, `(start, stop, indices)` or `(start, stop, indices, comment)`
 Pair = Sequence[Any]
-"""``(start, stop)``, ``(start, stop, indices)`` or ``(start, stop, indices, comment)``."""
 
 
 def split_array(

@@ -30,17 +30,15 @@ from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale
 from labeled.formats.hdf5.safety import address, check_dataset, find
 from labeled.formats.header import Filter, SourceHeader, Storage, is_text, vlen_base
 
-COMPARED_BYTES = 1 << 20
-"""Values of scales are compared up to this size."""
+COMPARED_BYTES = 1 << 20  # values of scales are compared up to this size
 
-MAX_CLASSES = 256
-"""Names of classes that are read while a file is opened; of more, none are."""
+MAX_CLASSES = 256  # names of classes that are read while a file is opened; of more, none are
 
+# as HDF5 numbers them
 _LAYOUTS: tuple[Storage, ...] = ("compact", "contiguous", "chunked", "virtual")
-"""As HDF5 numbers them."""
 
+# what PyTables calls datasets whose fields of bits are booleans
 PYTABLES = ("ARRAY", "CARRAY", "EARRAY", "TABLE")
-"""What PyTables calls datasets whose fields of bits are booleans."""
 
 _TIME = re.compile(r"(datetime|timedelta)64(?:\[(s|ms|us|ns)\b[^]]*\])?")
 _UNITS = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}

@@ -25,16 +25,13 @@ from labeled.formats.hdf5.dtypes import refers, why_not_a_source
 from labeled.formats.hdf5.safety import address, check_dataset, to_text
 from labeled.formats.header import SourceHeader
 
-Names = Sequence[str | None]
-"""Names that a user gives to axes; None leaves an axis to the file."""
+Names = Sequence[str | None]  # names that a user gives to axes; None leaves an axis to the file
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
-TO_WRITE = "the file to write"
-"""What messages call a file that is not there yet."""
+TO_WRITE = "the file to write"  # what messages call a file that is not there yet
 
-MAX_SUGGESTED = 4
-"""Sources for which a warning spells out names of axes."""
+MAX_SUGGESTED = 4  # sources for which a warning spells out names of axes
 
 NOT_A_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
 NON_COORDINATE = "_nc4_non_coord_"
@@ -46,13 +43,12 @@ class Scale:
 
     name: str
     dataset: h5py.Dataset
-    path: str | None
-    """None for a dataset without a name in the file, which cannot be opened again."""
+    path: str | None  # None for a dataset without a name in the file, which cannot be opened again
     has_values: bool = True
 
 
+# the scales of an open file by their addresses: hundreds of variables share a few
 Scales = dict[int, Scale]
-"""The scales of an open file by their addresses: hundreds of variables share a few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +58,8 @@ class Axis:
     length: int
     label: str = ""
     scales: tuple[Scale, ...] = ()
+    # whether a convention says that examples lie along it, though other axes come first
     counts_examples: bool = False
-    """Whether a convention says that examples lie along it, though other axes come first."""
 
     @property
     def name(self) -> str:

@@ -43,23 +43,20 @@ from labeled.formats.region import Array, Ints, Region, outer_take
 from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
 from labeled.selection import rows_of
 
+# what HDF5 reads at a time: it works behind one lock, and each call opens the file
 H5PY_BYTES = 8 * 1024 * 1024
-"""What HDF5 reads at a time: it works behind one lock, and each call opens the file."""
 
-KEPT_FILES = 4096
-"""Files of which it is kept what their examples hold."""
+KEPT_FILES = 4096  # files of which it is kept what their examples hold
 
-MAX_DEPTH = 16
-"""Levels of groups below an example."""
+MAX_DEPTH = 16  # levels of groups below an example
 
+# what the source of names is called, and how those of attributes begin
 NAME, ATTRIBUTES = "name", "attrs/"
-"""What the source of names is called, and how those of attributes begin."""
 
+# why names and attributes are no sources: an epoch seldom wants all of them
 VALUE_OF_EACH = "a value of each example; name it in sources= to read it"
-"""Why names and attributes are no sources: an epoch seldom wants all of them."""
 
-EXAMPLE = "example"
-"""The example dim, where an axis of the examples has its usual name."""
+EXAMPLE = "example"  # the example dim, where an axis of the examples has its usual name
 
 WHY = "each example is a dataset of its own: by file offset where HDF5 has not to decode it"
 
@@ -68,33 +65,26 @@ WHY = "each example is a dataset of its own: by file offset where HDF5 has not t
 class Each:
     """What a source takes of each object that a pattern matches."""
 
-    pattern: str
-    """From the root of the file."""
+    pattern: str  # from the root of the file
+    # the path of a dataset below each group, `""` if the objects are datasets; None for a value of
+    # each object
     part: str | None
-    """The path of a dataset below each group, ``""`` if the objects are datasets; None for a
-    value of each object."""
-    attribute: str | None = None
-    """Of a value: the attribute, or None for the names of the objects."""
-    allow_external: bool = False
-    """Whether links out of the file are followed."""
+    attribute: str | None = None  # of a value: the attribute, or None for the names of the objects
+    allow_external: bool = False  # whether links out of the file are followed
 
 
 @dataclass(eq=False)
 class ObjectPart:
     """A dataset that every example has, as far as examples have been looked at."""
 
-    first: str
-    """The path of the first object that has it."""
-    dtype: np.dtype[Any]
-    """As it is handed out, once all examples are known."""
-    kind: Any
-    """Its type in HDF5; None for single values of opaque bytes, of any number of them."""
-    by_range: bool
-    """Whether its bytes are those of `dtype`, so that they are read where they lie."""
+    first: str  # the path of the first object that has it
+    dtype: np.dtype[Any]  # as it is handed out, once all examples are known
+    kind: Any  # its type in HDF5; None for single values of opaque bytes, of any number of them
+    by_range: bool  # whether its bytes are those of `dtype`, so that they are read where they lie
     fault: str | None
     shapes: list[tuple[int, ...]] = field(default_factory=list)
+    # where the bytes of each lie in the file; negative where only HDF5 can read them
     offsets: list[int] = field(default_factory=list)
-    """Where the bytes of each lie in the file; negative where only HDF5 can read them."""
     stored_bytes: int = 0
 
     @property
@@ -143,12 +133,9 @@ def _part_of(path: str, dataset: h5py.Dataset) -> ObjectPart:
 class Objects(NamedTuple):
     """The objects of a file that a pattern matches, and what all of them hold."""
 
-    names: list[str]
-    """Their paths, in natural order."""
-    parts: Mapping[str, ObjectPart]
-    """By path below each object."""
-    left_out: Mapping[str, str]
-    """What only some hold, or what differs too much, with the reason."""
+    names: list[str]  # their paths, in natural order
+    parts: Mapping[str, ObjectPart]  # by path below each object
+    left_out: Mapping[str, str]  # what only some hold, or what differs too much, with the reason
 
 
 @lru_cache(maxsize=KEPT_FILES)

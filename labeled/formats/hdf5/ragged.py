@@ -56,17 +56,14 @@ from labeled.ragged.flat import (
 )
 from labeled.selection import runs_of
 
+# how a row of variable length is stored, in a file with addresses of eight bytes
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
-"""How a row of variable length is stored, in a file with addresses of eight bytes."""
 
-BLOCK_ROWS = 1 << 16
-"""Rows that HDF5 reads at once at most."""
+BLOCK_ROWS = 1 << 16  # rows that HDF5 reads at once at most
 
-MANY_PIECES = 4
-"""From so many pieces on, of half a mebibyte each, threads of their own pay."""
+MANY_PIECES = 4  # from so many pieces on, of half a mebibyte each, threads of their own pay
 
-DENSE = 6
-"""HDF5 reads a list of rows so many times slower than a slice that holds them."""
+DENSE = 6  # HDF5 reads a list of rows so many times slower than a slice that holds them
 
 
 def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
@@ -246,8 +243,8 @@ class VlenReader(StoredExamples):
     def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
         super().__init__(source, io)
         self.dtype = native(np.dtype(vlen_base(source.dtype)))
+        # reads what the dataset itself holds; None if its bytes cannot be reached
         self._references: Reader | None = None
-        """Reads what the dataset itself holds; None if its bytes cannot be reached."""
         if source.storage in ("contiguous", "chunked", "empty"):
             fill = np.zeros((), REFERENCE)[()]
             header = replace(source, dtype=REFERENCE, fill_value=fill, ragged=None, cf=None)

@@ -28,14 +28,14 @@ from labeled.formats.bytesource import RemoteFile, check_same, is_remote, stamp_
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
-HEADER_BYTES = 64 * 1024
-"""What one request to an address brings of the headers."""
+HEADER_BYTES = 64 * 1024  # what one request to an address brings of the headers
 
 # HDF5 refuses a second opening in one process whose locking differs from the first.
 # "best-effort" honours locks where the file system has any; the others only follow
 # whoever in this process has opened the file already.
 _LOCKINGS: tuple[str | bool, ...] = ("best-effort", False, True)
 
+# what HDF5 says of a file that it does not open, and what to do; the first that fits counts
 _CAUSES = {
     "file signature not found": "is not an HDF5 file, or its beginning is missing; check the path",
     "truncated file": (
@@ -53,7 +53,6 @@ _CAUSES = {
     "Permission denied": "may not be read by this user; check its permissions",
     "": "cannot be opened as HDF5; it is probably damaged or truncated, so copy it again",
 }
-"""What HDF5 says of a file that it does not open, and what to do; the first that fits counts."""
 
 
 @contextmanager
@@ -136,11 +135,9 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
 MAX_SOFT_LINKS = 32
 MAX_VIRTUAL_DEPTH = 8
 
-FREE_BYTES = 1 << 30
-"""What may be allocated for a dataset whatever it stores (see :func:`check_claim`)."""
+FREE_BYTES = 1 << 30  # what may be allocated for a dataset whatever it stores (see check_claim)
 
-MAX_EXPANSION = 1100
-"""Bytes that one stored byte may stand for: deflate cannot pass 1032."""
+MAX_EXPANSION = 1100  # bytes that one stored byte may stand for: deflate cannot pass 1032
 
 
 class NotThereError(FileFormatError):

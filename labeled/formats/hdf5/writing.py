@@ -42,8 +42,8 @@ from labeled.formats.region import Array
 
 LIBVER = ("v110", "v114")
 
+# of chunks a source, and of what HDF5 notes down: heaps of texts among it, up to 32 MiB
 CACHE_BYTES = 1 << 20
-"""Of chunks a source, and of what HDF5 notes down: heaps of texts among it, up to 32 MiB."""
 
 
 @contextlib.contextmanager
@@ -220,14 +220,12 @@ def storable_text(value: str | bytes) -> str | bytes:
 # room on the disk: HDF5 reports a full disk while it stores arrays of numbers; while it stores
 # texts or rows of variable length it ends the process instead, without a word
 
+# what HDF5 holds at most of stretches within the file that it has not yet written
 CACHED_BYTES = 4 << 20
-"""What HDF5 holds at most of stretches within the file that it has not yet written."""
 
-PIECE_BYTES = 64
-"""What storing one text or row takes besides, and the place that refers to it."""
+PIECE_BYTES = 64  # what storing one text or row takes besides, and the place that refers to it
 
-SLACK_BYTES = 1 << 20
-"""For tables, attributes, and what else ends a file."""
+SLACK_BYTES = 1 << 20  # for tables, attributes, and what else ends a file
 
 
 def check_room(file: h5py.File, n_bytes: int) -> None:
@@ -321,12 +319,9 @@ class Names:
 class ScaleWriter:
     """Names the axes of the sources of one open file, sharing scales where they are equal."""
 
-    file: h5py.File
-    """Open for writing; its sources are there."""
-    empty: bool = True
-    """Whether dims without coordinates get an empty scale."""
-    with_table: bool
-    """Whether the file has splits."""
+    file: h5py.File  # open for writing; its sources are there
+    empty: bool = True  # whether dims without coordinates get an empty scale
+    with_table: bool  # whether the file has splits
     made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
     def name_axes(self, source: str, names: Names) -> None:

@@ -60,11 +60,9 @@ HEAD_BYTES = HEAD.size
 ALIGNMENT = 4
 
 LENGTH_BITS = 29
-MAX_RECORD_BYTES = (1 << LENGTH_BITS) - 1
-"""Of one record."""
+MAX_RECORD_BYTES = (1 << LENGTH_BITS) - 1  # of one record
 
-WHOLE, FIRST, MIDDLE, LAST = range(4)
-"""What a part is of its record: its `cflag`."""
+WHOLE, FIRST, MIDDLE, LAST = range(4)  # what a part is of its record: its `cflag`
 
 Buffer = bytes | bytearray | memoryview
 Lengths = TypeVar("Lengths", int, Rows)
@@ -72,26 +70,20 @@ Lengths = TypeVar("Lengths", int, Rows)
 SUFFIX = ".idx"
 REMEDY = "make it again, or remove it: then the records are gone through"
 
+# of so many files a process keeps what it found out: more than are joined to one dataset
 KEPT_FILES = 4096
-"""Of so many files a process keeps what it found out: more than are joined to one dataset."""
 
-STREAM_BYTES = 1 << 18
-"""What is read at once where records are small."""
+STREAM_BYTES = 1 << 18  # what is read at once where records are small
 
-SMALL_BYTES = 1 << 14
-"""Records that are smaller on average are gone through in one stream."""
+SMALL_BYTES = 1 << 14  # records that are smaller on average are gone through in one stream
 
-READ_BYTES = 1 << 20
-"""What is read at once, unless one record is larger."""
+READ_BYTES = 1 << 20  # what is read at once, unless one record is larger
 
-GAP_BYTES = 1 << 12
-"""Bytes between two records that are sooner read than skipped."""
+GAP_BYTES = 1 << 12  # bytes between two records that are sooner read than skipped
 
-BLOCK_ROWS = 1 << 12
-"""Records that are looked at together."""
+BLOCK_ROWS = 1 << 12  # records that are looked at together
 
-THREADS = 8
-"""That wait for a disk; a cold one answers several at once."""
+THREADS = 8  # that wait for a disk; a cold one answers several at once
 
 NO_SIZES = np.empty((0, 4), np.int32)
 HEAD_DTYPE = np.dtype([("magic", "<u4"), ("word", "<u4")])
@@ -219,8 +211,7 @@ class Labelled(NamedTuple):
     """A payload taken apart."""
 
     id: int
-    labels: Labels
-    """float32 (n,); one where the header holds it."""
+    labels: Labels  # float32 (n,); one where the header holds it
     payload: memoryview
 
 

@@ -23,11 +23,9 @@ from labeled.formats.pictures import encode
 from labeled.formats.recordio.records import SUFFIX, FramingError, HeaderError, frame, pack
 from labeled.formats.replacing import check_target, explained, replacing
 
-MAX_EXACT = 1 << 24
-"""Whole numbers up to here are exact in float32."""
+MAX_EXACT = 1 << 24  # whole numbers up to here are exact in float32
 
-AHEAD = 4
-"""Pictures that are encoded ahead by each thread."""
+AHEAD = 4  # pictures that are encoded ahead by each thread
 
 AHEAD_BYTES = 64 << 20
 
