@@ -189,24 +189,22 @@ class DataLoader:
     one ends the first. ``len`` counts the batches of an epoch, over all workers.
     """
 
-    def __init__(
-        self, rows: WorkerRows, num_workers: int, torch_options: Mapping[str, Any]
-    ) -> None:
-        self._rows, self._n_parts, self._begun = rows, max(1, num_workers), 0
+    def __init__(self, rows: WorkerRows, n_workers: int, torch_options: Mapping[str, Any]) -> None:
+        self._rows, self._n_parts, self._begun = rows, max(1, n_workers), 0
         self._place, self._entered = (int(rows.options.get("epoch") or 0), 0), False
         if not torch_options.get("in_order", True):
             raise LoaderError(
                 "torch_options={'in_order': False} hands batches out as they come, so that a place "
                 "in the epoch could not be found again; leave it out"
             )
-        self._options = {**torch_options, "num_workers": num_workers}
+        self._options = {**torch_options, "num_workers": n_workers}
         rows.follows = False  # a worker may begin so late that it finds the epoch after its own
         try:
             self._start()
         except (ValueError, TypeError) as error:
             raise LoaderError(
                 f"torch's DataLoader refuses torch_options={dict(torch_options)} with "
-                f"num_workers={num_workers}: {error}"
+                f"num_workers={n_workers}: {error}"
             ) from error
 
     def _start(self) -> None:

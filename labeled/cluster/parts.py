@@ -48,6 +48,8 @@ waited for where there is none."""
 BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16
 """Of the batches that statistics measure."""
 
+Found = dict[str, Moments]
+
 OF_DEVICES = ("device", "output", "pinned")
 """Options of ``batches`` that only a process with the device can check."""
 
@@ -204,9 +206,7 @@ def statistics(
     return {name: plain(moments) for name, moments in found.items()}
 
 
-def _measured(
-    measures: Mapping[str, Measure], acc: dict[str, Moments], batch: Batch
-) -> dict[str, Moments]:
+def _measured(measures: Mapping[str, Measure], acc: Found, batch: Batch) -> Found:
     for name, measure in measures.items():
         found = measure.rows(batch.arrays[name])
         # flat values of examples of different shapes are counted by example
@@ -214,7 +214,7 @@ def _measured(
     return acc
 
 
-def _merged(one: Mapping[str, Moments], two: Mapping[str, Moments]) -> dict[str, Moments]:
+def _merged(one: Found, two: Found) -> Found:
     return {name: merged([moments, two[name]]) for name, moments in one.items()}
 
 

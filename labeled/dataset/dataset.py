@@ -53,6 +53,9 @@ Array = npt.NDArray[Any]
 Rows = Array | Ragged
 """Rows in memory, decoded."""
 
+Steps = tuple[tuple[str, Any], ...]
+"""Dims, and what of each is taken, one after another."""
+
 TEXT_KINDS = "OSU"
 """Kinds of dtypes that no space holds."""
 
@@ -86,7 +89,7 @@ class Dataset(Viewed):
     files: Files
     sources: tuple[str, ...] = ()
     selections: Mapping[str, Selection] | None = None
-    steps: tuple[tuple[str, Any], ...] = ()
+    steps: Steps = ()
     loaded: Mapping[str, Rows] | None = None
     chosen: tuple[str, ...] = ()
     own_spaces: Mapping[str, Space] = field(default_factory=dict)

@@ -18,13 +18,13 @@ from __future__ import annotations
 import glob
 import math
 import os
+import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from io import IOBase
 from operator import attrgetter, itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +48,7 @@ from labeled.sources.source import Source, decoded_dtype
 MAX_LISTED = 6
 """Names that a message lists."""
 
+Path = str | os.PathLike[str]
 Names = tuple[str, ...]
 Stamp = tuple[int, int]
 """Size and time of a file."""
@@ -163,9 +164,7 @@ def _check_same(catalog: Catalog, marks: Sequence[Mark], *, times: bool) -> None
 
 
 # ---------------------------------------------------------------- which files are meant
-def find_files(
-    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], format: str | None = None
-) -> tuple[str, ...]:
+def find_files(path: Path | Iterable[Path], format: str | None = None) -> Names:
     """Turn a path, a list of paths, a glob or a folder into absolute paths, sorted where found.
 
     A leading ``~`` is the home folder; addresses (``s3://``) stay as they are. Of a folder come
@@ -220,7 +219,7 @@ def find_named(path: Mapping[Any, Any], format: str | None = None) -> tuple[Name
 
 def _in_folder(folder: str, format: str | None) -> list[str]:
     try:
-        names = {str(path) for path in Path(folder).iterdir() if path.is_file()}
+        names = {str(path) for path in pathlib.Path(folder).iterdir() if path.is_file()}
     except OSError as error:
         raise unreadable(folder, error) from error
     formats = tuple(all_formats()) if format is None else (format_named(format),)

@@ -10,7 +10,7 @@ from typing import Any
 
 from labeled._validation import check_arguments, check_keywords, keywords_of
 from labeled.dataset.dataset import Dataset
-from labeled.dataset.files import Files, find_files, find_named, joined_rows
+from labeled.dataset.files import Files, Path, find_files, find_named, joined_rows
 from labeled.errors import (
     DimsError,
     FileFormatError,
@@ -23,8 +23,6 @@ from labeled.errors import (
 from labeled.formats.format import Options
 from labeled.formats.reader import Io
 from labeled.formats.registry import common_format, option_names, own_options
-
-Path = str | os.PathLike[str]
 
 
 @check_arguments(but=("path", "dims"))

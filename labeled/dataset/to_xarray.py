@@ -38,7 +38,7 @@ from dask.utils import parse_bytes
 from xarray.backends import BackendArray
 from xarray.core.indexing import ExplicitIndexer, IndexingSupport, explicit_indexing_adapter
 
-from labeled.dataset.dataset import Dataset
+from labeled.dataset.dataset import Dataset, Steps
 from labeled.errors import DimsError, warn
 from labeled.formats.cf import encoding_of
 from labeled.formats.reader import read_rows
@@ -407,9 +407,7 @@ def _coordinates(dataset: Dataset, source: Source) -> dict[str, LazyArray]:
     return out
 
 
-def _taken(
-    source: Source, steps: tuple[tuple[str, Any], ...], rows: Selection | None = None
-) -> LazyArray:
+def _taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyArray:
     """Return a coordinate or a variable without the example dim, its axes cut like the data."""
     rows, one = Selection.all(source.n_rows) if rows is None else rows, False
     for dim, request in steps:

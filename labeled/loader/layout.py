@@ -341,9 +341,7 @@ class BatchLayout:
         Bytes of one row that are decoded where it was read, and handed out changed.
     """
 
-    def __init__(
-        self, options: BatchOptions, sources: Sources, spaces: Spaces, *, pads: bool
-    ) -> None:
+    def __init__(self, options: BatchOptions, sources: Sources, spaces: Spaces, pads: bool) -> None:
         for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot", "pad_value"):
             option = getattr(options, argument)
             named = option if isinstance(option, Mapping) else ()

@@ -31,12 +31,12 @@ from labeled.writing.layouts import AS_STORED
 from labeled.writing.repack import StoredSources, check_looks, rewrite, splits_of
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
-from labeled.writing.write import naming
+from labeled.writing.write import Path, naming
 
 
 @check_arguments(but=("path",))
 def append(
-    path: str | os.PathLike[str],
+    path: Path,
     sources: Any,
     *,
     split: str | None = None,
@@ -180,9 +180,7 @@ def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
 
 
 @check_arguments(but=("path",))
-def write_splits(
-    path: str | os.PathLike[str], splits: Mapping[str, Any], *, overwrite: bool = False
-) -> str:
+def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = False) -> str:
     """Add splits to a file of examples; its rows stay as they are.
 
     The file is copied (by reference, where the file system can), and the copy takes its place

@@ -34,6 +34,7 @@ from labeled.writing.source import (
     is_ragged,
     ragged_datasets,
     read_by,
+    rows_of,
     stored_as,
     texts,
     with_fills,
@@ -325,19 +326,12 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
     names, blocks = Names(axis_names, coords), partial(_dask_blocks, array)
     made = SourceToWrite(name, dtype, shape, names, {**attrs, **decoding}, blocks, encode)
     if not is_dask_collection(array):
-        return read_by(made, partial(_rows, array), shape[0])
+        return read_by(made, partial(rows_of, array), shape[0])
     data = array.data if labelled else array
     apart = any(len(lengths) > 1 for lengths in data.chunks[1:])  # are put together first
     largest = max(data.chunks[0], default=0)
     least = (1 + apart) * largest * made.row_bytes
     return replace(made, blocks=partial(_dask_blocks, data), least_bytes=least)
-
-
-def _rows(array: Any, start: int, stop: int) -> Any:
-    """Read consecutive rows of something that is not a dask array."""
-    if isinstance(array, xr.DataArray):
-        return array.isel({array.dims[0]: slice(start, stop)}).values
-    return array[start:stop]
 
 
 def _dask_blocks(array: Any, rows: int) -> Iterator[Block]:

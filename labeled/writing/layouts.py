@@ -9,7 +9,6 @@ enough for a codec, few enough that a window of them mixes well.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from labeled._validation import memory_of, whole
 from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
+from labeled.permute.workers import processors
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MAX_CHUNK_BYTES = 256 * 1024
@@ -34,6 +34,8 @@ PerSource: TypeAlias = T | Mapping[str, T]
 """One value for all sources, or one by source or pattern."""
 
 Chunks: TypeAlias = int | str | Sequence[int] | None
+Shape = tuple[int | None, ...]
+"""The first length is None where rows come in batches whose number is not known."""
 RaggedAs = Literal["flat", "fuel"]
 
 
@@ -77,7 +79,7 @@ class Storage:
 
 def checked_threads(threads: int | None) -> int:
     """Return how many blocks are worked on at a time; one a core by default, at most 8."""
-    usual = min(os.cpu_count() or 1, 8)
+    usual = processors(8)
     return usual if threads is None else whole("threads", threads, least=1, error=LoaderError)
 
 
@@ -138,14 +140,12 @@ def layouts_of(
     return out
 
 
-def layout_for(
-    name: str, shape: tuple[int | None, ...], dtype: np.dtype[Any], wish: Wish
-) -> Layout:
+def layout_for(name: str, shape: Shape, dtype: np.dtype[Any], wish: Wish) -> Layout:
     """Choose how a source is stored.
 
     Parameters
     ----------
-    shape : lengths, or None for a number of rows not known yet
+    shape : Shape
 
     Raises
     ------
@@ -220,7 +220,7 @@ def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:
     return known, min(max(packers[0].options[0], low), high)
 
 
-def _chunks(name: str, shape: tuple[int | None, ...], itemsize: int, asked: Any) -> tuple[int, ...]:
+def _chunks(name: str, shape: Shape, itemsize: int, asked: Any) -> tuple[int, ...]:
     n_rows, *rest = shape
     row_shape = tuple(max(int(n or 0), 1) for n in rest)
     row_bytes = max(math.prod(row_shape) * itemsize, 1)

@@ -36,7 +36,7 @@ from labeled.formats.hdf5.writing import Names, storable, storable_text, vlen_dt
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, Rows, block_cuts, elements_of, offsets_of
-from labeled.writing.layouts import RaggedAs
+from labeled.writing.layouts import RaggedAs, Shape
 
 TEXT_BYTES = 256  # of a text in memory, as long as none has been read
 BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
@@ -46,6 +46,7 @@ FIRST_TEXTS, PLACES = 64, 8  # texts that are read first, and where, to estimate
 NUMBERS = "those of different shapes hold numbers or times"
 KINDS = "biufcSO"  # of dtypes that are stored as they are
 
+DType = np.dtype[Any]
 Read = Callable[[int, int], Any]  # returns rows start to stop
 Encode = Callable[[Array], Array]  # turns times into the numbers that are stored
 
@@ -81,8 +82,7 @@ class SourceToWrite:
     ----------
     dtype : dtype
         As stored; object for texts.
-    shape : tuple
-        The first is None where rows come in batches whose number is not known.
+    shape : Shape
     blocks : callable
         Cuts it into blocks of about so many rows, or where its own pieces end.
     encode : callable, optional
@@ -100,8 +100,8 @@ class SourceToWrite:
     """
 
     name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
+    dtype: DType
+    shape: Shape
     names: Names
     attrs: Mapping[str, Any]
     blocks: Callable[[int], Iterator[Block]]
@@ -172,6 +172,13 @@ def _text_blocks(read: Read, n_rows: int, mean: int, step: int, rows: int) -> It
         start = stop
 
 
+def rows_of(array: Any, start: int, stop: int) -> Any:
+    """Read consecutive rows of something that is not a dask array."""
+    if isinstance(array, xr.DataArray):
+        return array.isel({array.dims[0]: slice(start, stop)}).values
+    return array[start:stop]
+
+
 def slices(read: Read, n_rows: int, rows: int, *, step: int = 1) -> Iterator[Block]:
     """Yield blocks of about `rows` rows, by multiples of `step`, read by ``read(start, stop)``."""
     rows = max(rows // step, 1) * step
@@ -183,9 +190,7 @@ def slices(read: Read, n_rows: int, rows: int, *, step: int = 1) -> Iterator[Blo
 # values in the dtype of a file
 
 
-def stored_as(
-    where: str, dtype: np.dtype[Any]
-) -> tuple[np.dtype[Any], Encode | None, dict[str, Any]]:
+def stored_as(where: str, dtype: DType) -> tuple[DType, Encode | None, dict[str, Any]]:
     """Return the dtype in the file, what encodes values as it, and the attributes that say so.
 
     Raises
@@ -222,7 +227,7 @@ def without_mask(where: str, array: np.ma.MaskedArray[Any, Any]) -> Array:
     return np.asarray(array.data)
 
 
-def with_fills(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]:
+def with_fills(attrs: Mapping[str, Any], dtype: DType) -> dict[str, Any]:
     """Return attributes whose fill values have the dtype of the values, where they fit it.
 
     Examples
@@ -241,7 +246,7 @@ def with_fills(attrs: Mapping[str, Any], dtype: np.dtype[Any]) -> dict[str, Any]
     return out
 
 
-def check_integers(where: str, dtypes: Collection[np.dtype[Any]]) -> None:
+def check_integers(where: str, dtypes: Collection[DType]) -> None:
     """Refuse arrays of integers which only float64 holds together, rounded.
 
     Raises
@@ -256,7 +261,7 @@ def check_integers(where: str, dtypes: Collection[np.dtype[Any]]) -> None:
         )
 
 
-def cast(values: Array, dtype: np.dtype[Any], where: str, first: int | None = None) -> Array:
+def cast(values: Array, dtype: DType, where: str, first: int | None = None) -> Array:
     """Return values as another dtype of their kind.
 
     Parameters
@@ -385,7 +390,7 @@ class Examples:
         Turns times into the numbers that are stored.
     """
 
-    dtype: np.dtype[Any]
+    dtype: DType
     shapes: Rows
     dims: tuple[str, ...]
     attrs: Mapping[str, Any]
@@ -441,8 +446,11 @@ def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None)
         found, own = value.dims, name.rpartition("/")[2]
         if not value.name:  # axes without names are called after their source
             found = tuple(dim.replace("example_axis_", f"{own}_axis_") for dim in found)
-        read = partial(_flat_values, value)
-        made = Examples(value.dtype, value.shapes, found, value.attrs, read)
+
+        def flat_values(start: int, stop: int) -> Any:
+            return value[start:stop].flat(threads=1).values
+
+        made = Examples(value.dtype, value.shapes, found, value.attrs, flat_values)
     else:
         made = _listed(where, value)
     dtype, encode, decoding = stored_as(where, made.dtype)
@@ -450,11 +458,6 @@ def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None)
         raise ArrayError(f"{where} has examples of {made.dtype}; {NUMBERS}")
     names, _ = name_dims(TO_WRITE, name, made.dims, dims)
     return replace(made, dtype=dtype, dims=names, attrs={**made.attrs, **decoding}, encode=encode)
-
-
-def _flat_values(ragged: Ragged, start: int, stop: int) -> Array:
-    values: Array = ragged[start:stop].flat(threads=1).values
-    return values
 
 
 def _listed(where: str, value: Any) -> Examples:
@@ -534,14 +537,10 @@ def ragged_datasets(
     out, offsets = {name: made}, (edges + done.get(name, 0))[1 if n_offsets else 0 :]
     parts = (offsets, (f"{name}_offset",)), (examples.shapes, (examples.dims[0], f"{name}_axis"))
     for member, (array, dims) in zip(members, parts, strict=False):
-        blocks = partial(slices, partial(_sliced, array), len(array))
+        blocks = partial(slices, partial(rows_of, array), len(array))
         part = SourceToWrite(member, array.dtype, array.shape, Names(dims), {}, blocks)
         out[member] = replace(part, is_part=True)
     return out
-
-
-def _sliced(array: Array, start: int, stop: int) -> Array:
-    return array[start:stop]
 
 
 def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> Iterator[Block]:

@@ -37,6 +37,7 @@ from labeled.samplers.permutation import explicit_permutation, key_of
 
 Splits = dict[str, dict[str, Rows]]
 
+Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 
 HELP = (
@@ -253,8 +254,8 @@ def splits_by_rules(
     *,
     seed: int = 0,
     in_order: bool = False,
-    classes: npt.NDArray[Any] | None = None,
-    groups: npt.NDArray[Any] | None = None,
+    classes: Array | None = None,
+    groups: Array | None = None,
 ) -> dict[str, Any]:
     """Return the rows of every split.
 
@@ -379,9 +380,7 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     return [*known, left]
 
 
-def _by_class(
-    classes: npt.NDArray[Any], order: IntArray, wanted: Sequence[float]
-) -> list[IntArray]:
+def _by_class(classes: Array, order: IntArray, wanted: Sequence[float]) -> list[IntArray]:
     """Divide every class by share; what is left of each goes where most is missing."""
     _, which, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     order = order[np.argsort(which[order], kind="stable")]
@@ -400,7 +399,7 @@ def _by_class(
     return [np.concatenate(part) for part in parts]
 
 
-def _by_group(groups: npt.NDArray[Any], wanted: Sequence[float], seed: int) -> list[IntArray]:
+def _by_group(groups: Array, wanted: Sequence[float], seed: int) -> list[IntArray]:
     """Assign whole groups, the largest first, each to where most rows are missing."""
     _, which, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     drawn = _drawn(len(sizes), seed, "groups")

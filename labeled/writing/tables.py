@@ -224,9 +224,7 @@ def _read(path: str, name: str, group: int) -> Any:
     return array
 
 
-def _values(
-    path: str, name: str, group: int, dtype: np.dtype[Any], width: tuple[int, ...]
-) -> Array:
+def _values(path: str, name: str, group: int, dtype: np.dtype[Any], width: Sequence[int]) -> Array:
     column = _read(path, name, group)
     if dtype.kind == "O" and column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(False))[0])
