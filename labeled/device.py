@@ -475,8 +475,9 @@ def adopted(x: Any) -> Array:
     MissingExtraError
         If it lives on a GPU and CuPy is not installed.
     """
-    what = f"{library_of(x)}'s {type(x).__name__}"
-    if library_of(x) == "tensorflow" and x.dtype.name in NOT_NUMERIC:
+    library = type(x).__module__.partition(".")[0]
+    what = f"{library}'s {type(x).__name__}"
+    if library == "tensorflow" and x.dtype.name in NOT_NUMERIC:
         raise ArrayError(f"{what} of {x.dtype.name} is not an array of numbers; pass x.numpy()")
     try:
         kind, number = x.__dlpack_device__()
@@ -494,11 +495,6 @@ def adopted(x: Any) -> Array:
             f"numbers that NumPy has"
         ) from error
     raise ArrayError(f"{what} lives on a device of DLPack's kind {int(kind)}; bring it to the host")
-
-
-def library_of(x: Any) -> str:
-    """Return the library that an array belongs to."""
-    return type(x).__module__.partition(".")[0]
 
 
 # ---------------------------------------------------------------- devices and their streams

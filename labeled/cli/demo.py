@@ -18,10 +18,10 @@ import numpy as np
 from dask.utils import format_bytes
 
 import labeled
+from labeled._optional import extra_module
 from labeled._validation import memory_of
 from labeled.cli import options as opt
 from labeled.cli.bench import touch
-from labeled.errors import MissingExtraError, how_to_install
 from labeled.loader.options import DEFAULT_MEMORY
 
 N_DIGITS, TEST_EVERY = 1_797, 5
@@ -49,6 +49,7 @@ def demo(keep: str | None, memory: str | None) -> None:
     temporary file, or where --keep says.
     """
     memory_bytes = memory_of(DEFAULT_MEMORY if memory is None else memory)
+    options = {"one_hot": {TARGETS: 10}, "memory": memory_bytes, "as_tuple": True}
     least = 0 if memory is None else -(-TIMES_MEMORY * memory_bytes // ROW_BYTES)
     with tempfile.TemporaryDirectory(prefix="labeled-demo-") as folder:
         path = keep or os.path.join(folder, "digits.hdf5")
@@ -58,9 +59,9 @@ def demo(keep: str | None, memory: str | None) -> None:
         opening_ms = (perf_counter() - began) * 1e3
         click.echo(f"Opened in {opening_ms:.1f} ms (headers only):\n\n{dataset!r}")
         click.echo(f"\nOne shuffled epoch, images laid out as {AXES!r}, targets one-hot:")
-        iterate(dataset, memory_bytes)
+        iterate(dataset, memory_bytes, options)
         click.echo("\nA softmax classifier in NumPy:")
-        learn(dataset, memory_bytes)
+        learn(dataset, options)
 
 
 def write_digits(path: str, n_rows: int) -> None:
@@ -74,23 +75,14 @@ def write_digits(path: str, n_rows: int) -> None:
     MissingExtraError
         If scikit-learn is not installed.
     """
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingExtraError(
-            "the demo reads the digits that come with scikit-learn, which is not installed; "
-            + how_to_install("scikit-learn", "demo")
-        ) from None
-    found = load_digits()
+    needed = "the demo reads the digits that come with scikit-learn"
+    found = extra_module("sklearn.datasets", needed, "scikit-learn", "demo").load_digits()
     images, targets = found.images.astype(np.uint8)[:, None], found.target.astype(np.uint8)[:, None]
     began = perf_counter()
     tested = np.arange(N_DIGITS) % TEST_EVERY == TEST_EVERY - 1
     n_test = n_rows * int(tested.sum()) // N_DIGITS
-    shares = (
-        np.resize(np.flatnonzero(~tested), n_rows - n_test),
-        np.resize(np.flatnonzero(tested), n_test),
-    )
-    rows = np.concatenate(shares)
+    train = np.resize(np.flatnonzero(~tested), n_rows - n_test)
+    rows = np.concatenate([train, np.resize(np.flatnonzero(tested), n_test)])
     blocks = (rows[first : first + BLOCK_ROWS] for first in range(0, n_rows, BLOCK_ROWS))
     labeled.write(
         path,
@@ -106,26 +98,18 @@ def write_digits(path: str, n_rows: int) -> None:
     )
 
 
-def iterate(dataset: labeled.Dataset, memory_bytes: int) -> None:
+def iterate(dataset: labeled.Dataset, memory_bytes: int, options: dict[str, Any]) -> None:
     """Iterate a shuffled epoch, touching every cache line, and print what it took."""
-    options: dict[str, Any] = {
-        "layout": {IMAGES: AXES},
-        "one_hot": {TARGETS: 10},
-        "dtype": {TARGETS: "u1"},
-        "shuffle": True,
-        "seed": SEED,
-        "memory": memory_bytes,
-        "as_tuple": True,
-    }
+    options = {**options, "layout": {IMAGES: AXES}, "dtype": {TARGETS: "u1"}, "seed": SEED}
     tracemalloc.start()  # it slows loops down, so the epoch that is timed is another one
     began = perf_counter()
-    for _ in dataset.batches(BATCH_ROWS, **options):
+    for _ in dataset.batches(BATCH_ROWS, shuffle=True, **options):
         if perf_counter() - began > TRACED_S:
             break
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     n_bytes, shapes, began = 0, "", perf_counter()
-    for arrays in dataset.batches(BATCH_ROWS, **options):
+    for arrays in dataset.batches(BATCH_ROWS, shuffle=True, **options):
         shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
         n_bytes += touch(arrays)
     seconds = perf_counter() - began
@@ -142,14 +126,9 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int) -> None:
         click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
 
 
-def learn(dataset: labeled.Dataset, memory_bytes: int, rate: float = 0.5) -> None:
+def learn(dataset: labeled.Dataset, options: dict[str, Any], rate: float = 0.5) -> None:
     """Train by gradient descent on split "train", test on "test", and print the accuracy."""
-    options: dict[str, Any] = {
-        "normalize": {IMAGES: (0, 16)},
-        "one_hot": {TARGETS: 10},
-        "memory": memory_bytes,
-        "as_tuple": True,
-    }
+    options = {**options, "normalize": {IMAGES: (0, 16)}}
     test = dataset.split("test")
     loader = dataset.split("train").batches(BATCH_ROWS // 2, shuffle=True, seed=SEED, **options)
     weights, bias = np.zeros((64, 10), np.float32), np.zeros(10, np.float32)

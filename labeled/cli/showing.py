@@ -310,10 +310,8 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
     wanted = None if numbers or first.dtype.kind not in "biuf" else image_dims(first.dims[1:])
     if wanted is None or not first.size or not wanted.keys() <= {"height", "width", "channel"}:
         return [opt.heading(title), *number_lines(first.values, class_names_of(lazy.attrs))]
-    return [
-        opt.heading(title),
-        *image_lines(first.transpose(first.dims[0], *wanted.values()).values),
-    ]
+    images = first.transpose(first.dims[0], *wanted.values()).values
+    return [opt.heading(title), *image_lines(images)]
 
 
 def encoded_lines(rows: Ragged, name: str) -> list[str]:

@@ -246,24 +246,20 @@ def split_rows(
         If the sizes are impossible, or two rules are given at once.
     """
     given = {name: size for name, size in sizes.items() if size is not None}
-    shares = [size for size in given.values() if isinstance(size, float)]
-    if len(shares) == 2 and sum(shares) > 1:
+    floats = [size for size in given.values() if isinstance(size, float)]
+    if len(floats) == 2 and sum(floats) > 1:
         both = " and ".join(f"{name}_size={size}" for name, size in given.items())
         raise SplitError(f"{both} are more than all")
-    values = {name: _one_value_a_row(dataset, name, by) for name, by in rules.items()}
-    if values["stratify"] is not None:
+    classes = _one_value_a_row(dataset, "stratify", rules["stratify"])
+    groups = _one_value_a_row(dataset, "groups", rules["groups"])
+    if classes is not None:
         where, labels, by = "stratify=", "labels", rules["stratify"]
         if isinstance(by, str):
             where, labels = f"source {by!r} in {dataset.where}", f"ds[{by!r}].values.ravel()"
-        check_classes(where, values["stratify"], labels, SplitError)
-    sides = splits_by_rules(
-        {"train": "rest", "test": "rest" if given else 0.25} | given,
-        dataset.n_rows,
-        seed=seed,
-        in_order=not shuffle,
-        classes=values["stratify"],
-        groups=values["groups"],
-    )
+        check_classes(where, classes, labels, SplitError)
+    shares = {"train": "rest", "test": "rest" if given else 0.25} | given
+    drawn: Any = {"seed": seed, "in_order": not shuffle}
+    sides = splits_by_rules(shares, dataset.n_rows, classes=classes, groups=groups, **drawn)
     return sides["train"], sides["test"]
 
 

@@ -285,9 +285,8 @@ def stored_along(source: Source) -> tuple[int, ...]:
     stored = source.stored_chunks
     if stored is None:
         return (1, *source.row_shape)
-    kept = [
-        n for n, part in zip(stored[1:], source.region, strict=True) if not isinstance(part, int)
-    ]
+    taken = zip(stored[1:], source.region, strict=True)
+    kept = [n for n, part in taken if not isinstance(part, int)]
     sizes = zip(kept, source.row_shape, strict=True)
     return (stored[0], *(max(1, min(each)) for each in sizes))
 
@@ -413,9 +412,8 @@ def _taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyA
     for dim, request in steps:
         if source.dims[:1] == (dim,):
             one = isinstance(request, int)
-            rows = rows[
-                [request] if one else list(request) if isinstance(request, tuple) else request
-            ]
+            listed = list(request) if isinstance(request, tuple) else request
+            rows = rows[[request] if one else listed]
         source = source.isel(dim, request)
     return LazyArray(source, rows, source.dims[one:])
 
