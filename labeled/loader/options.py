@@ -134,7 +134,7 @@ class BatchOptions:
                 f"layout={self.layout!r} names no source; say whose axes these are, as in "
                 "layout={'images': 'batch channel height width'}"
             )
-        check_fields(self, LoaderError, but=("shard", "sampler"))
+        check_fields(self, LoaderError, but=("sampler",))
         own = self.__dict__
         for name in ("seed", *_LEAST):
             if own[name] is not None:
