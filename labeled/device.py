@@ -51,8 +51,6 @@ T = TypeVar("T")
 Library = Literal["numpy", "cupy", "torch", "jax", "tensorflow"]
 LIBRARIES: tuple[str, ...] = get_args(Library)
 
-INSTALL = {name: f"pip install {name}" for name in ("torch", "jax", "tensorflow")}
-
 ALIGNED = 64
 """Where memory must start that TensorFlow takes."""
 
@@ -367,10 +365,10 @@ class HandOff:
             )
         if self.pinned and self.library != "torch":
             raise LoaderError(f"pinned=True goes with output='torch', not output={self.library!r}")
-        if self.library in INSTALL:
-            module(self.library)
-        elif self.library == "cupy":
+        if self.library == "cupy":
             cupy_module()
+        elif self.library != "numpy":
+            module(self.library)
 
     def __call__(self, x: Array) -> Any:
         """Return `x` as an array of the library."""
@@ -431,7 +429,7 @@ def module(name: str) -> Any:
         library = name.partition(".")[0]
         raise MissingExtraError(
             f"handing arrays to {library} needs {library}, which does not load here ({error}): "
-            f"{INSTALL[library]}"
+            f"pip install {library}"
         ) from error
 
 

@@ -20,6 +20,8 @@ from typing import Any
 
 import click
 
+from labeled.writing.doctor import option_word
+
 Decorator = Callable[[Any], Any]
 
 
@@ -238,14 +240,8 @@ def in_flags(message: str, command: click.Command | None) -> str:
         except (ValueError, SyntaxError):  # a bare word
             value = text
         if not isinstance(value, Mapping):
-            return f"{option} {_word(value)}"
-        return " ".join(f"{option} {name}={_word(one)}" for name, one in value.items())
+            return f"{option} {shlex.quote(option_word(value))}"
+        pairs = (shlex.quote(f"{name}={option_word(one)}") for name, one in value.items())
+        return " ".join(f"{option} {pair}" for pair in pairs)
 
     return _PARAMETER.sub(words, message)
-
-
-def _word(value: Any) -> str:
-    """Return a value as one word of a shell."""
-    if isinstance(value, tuple | list):
-        return ",".join(map(_word, value))
-    return shlex.quote(str(value))

@@ -364,13 +364,14 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
             words.append(f"--{option.replace('_', '-')}")
         elif isinstance(value, Mapping):
             for name, one in shortened(value, names).items():
-                words += [f"--{option}", shlex.quote(f"{name}={_word(one)}")]
+                words += [f"--{option}", shlex.quote(f"{name}={option_word(one)}")]
         else:
-            words += [f"--{option}", shlex.quote(_word(value))]
+            words += [f"--{option}", shlex.quote(option_word(value))]
     return " ".join(words)
 
 
-def _word(value: Any) -> str:
+def option_word(value: Any) -> str:
+    """Return the value of an option as the command line takes it."""
     if isinstance(value, tuple | list):
         return ",".join(map(str, value))
     return "none" if value is None else str(value)
