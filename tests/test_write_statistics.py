@@ -111,6 +111,24 @@ def test_large_integers_have_the_deviation_of_their_differences(
         assert (found["min"], found["max"]) == (float(values.min()), float(values.max()))
 
 
+def test_statistics_of_bytes_and_labels_do_not_depend_on_where_blocks_end(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    rows = {"x": rng.integers(0, 256, (9000, 3, 100), "u1"), "y": rng.integers(0, 10, 9000)}
+    batches = ({name: values[a : a + 777] for name, values in rows.items()}
+               for a in range(0, 9000, 777))  # fmt: skip
+    ways: list[tuple[Any, dict[str, Any]]] = [
+        (rows, {"memory": "6 MiB", "threads": 1}),
+        (rows, {"memory": "64 MiB", "threads": 2}),
+        (batches, {}),
+    ]
+    found = []
+    for sources, options in ways:
+        path = labeled.write(tmp_path / "x.hdf5", sources, overwrite=True, **options)
+        dataset = labeled.open_dataset(path, dims={"x": ("batch", "channel", "value")})
+        found.append([dataset.statistics(name) for name in rows])
+    assert found[0] == found[1] == found[2]
+
+
 def test_integers_of_the_whole_range_and_floats_near_its_end(tmp_path: Path) -> None:
     sources = {
         "signed": np.array([-(2**63), 2**63 - 1]),

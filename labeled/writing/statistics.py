@@ -37,6 +37,7 @@ PIECE_VALUES = 1 << 16  # measured at a time: in float64 they stay in a core's c
 SCRATCH_BYTES = 8 * PIECE_VALUES  # what a thread keeps to measure in
 DECODED_VALUES = PIECE_VALUES >> 2  # decoding needs memory of its own
 MAX_CHANNELS = MAX_CLASSES = 4096
+EXACT_VALUE = 1 << 10  # up to this, integers and their squares are added up without loss
 MANY = 16  # pieces whose moments are merged at once
 
 COLUMNS = ("n_values", "not_finite", "mean", "std", "min", "max")
@@ -56,6 +57,9 @@ class Moments:
         What means are counted from.
     classes : Counter, optional
         Rows of each class; None where classes are not counted, or too many.
+    exact : bool
+        Whether sums stand in place of means, and sums of squares of squared deviations: of bytes
+        and labels, so that the statistics do not depend on where blocks end.
     """
 
     n_rows: int = 0
@@ -63,6 +67,16 @@ class Moments:
     table: Array = field(default_factory=lambda: np.zeros((6, 1)))
     origin: int = 0
     classes: Counter[int] | None = None
+    exact: bool = False
+
+    def centred(self) -> Moments:
+        """Return the same with means and squared deviations."""
+        if not self.exact:
+            return self
+        table, count = self.table.copy(), np.maximum(self.table[COUNT], 1)
+        table[MEAN] /= count
+        table[SQUARES] = (count * self.table[SQUARES] - self.table[MEAN] ** 2) / count
+        return replace(self, table=table, exact=False)
 
 
 def merged(parts: Sequence[Moments]) -> Moments:
@@ -71,23 +85,27 @@ def merged(parts: Sequence[Moments]) -> Moments:
     some = [each for each in parts if each.table[:MEAN].any()]
     if len(some) < 2:
         return replace((some or parts)[0], n_rows=n_rows)
+    exact = all(each.exact for each in some)
+    some = some if exact else [each.centred() for each in some]
     first, tables = some[0], [each.table for each in some]
     if any(each.by != first.by or each.table.shape != first.table.shape for each in some):
         first = replace(first, by=None)
-        tables = [_together(each[..., None]) for each in tables]
+        tables = [_together(each[..., None], exact) for each in tables]
     table = np.stack(tables, axis=1)
     table[MEAN] += np.array([[float(each.origin - first.origin)] for each in some])
     counted = [each.classes for each in some if each.classes is not None]
     classes = sum(counted, Counter()) if len(counted) == len(some) else None
     if classes is not None and len(classes) > MAX_CLASSES:
         classes = None
-    return replace(first, n_rows=n_rows, table=_together(table), classes=classes)
+    return replace(first, n_rows=n_rows, table=_together(table, exact), classes=classes)
 
 
-def _together(table: Array) -> Array:
+def _together(table: Array, exact: bool) -> Array:
     """Return the moments of several groups, on axis 1, as those of one."""
     out: Array = table.sum(axis=1)
     out[LOW], out[HIGH] = table[LOW].min(axis=0), table[HIGH].max(axis=0)
+    if exact:
+        return out
     count = table[COUNT]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 there is no number
         near = np.take_along_axis(table[MEAN], count.argmax(axis=0)[None], axis=0)[0]
@@ -173,9 +191,9 @@ class Measure:
             piece = piece if self.cf is None else decode(np.ascontiguousarray(piece), self.cf)
             turned = piece[np.newaxis] if axis is None else np.moveaxis(piece, axis, 0)
             shape = len(turned), piece.size // max(len(turned), 1)
-            table, origin = _measured(np.ascontiguousarray(turned).reshape(shape))
+            table, origin, exact = _measured(np.ascontiguousarray(turned).reshape(shape))
             classes = _classes(piece) if self.count_classes else None
-            found.append(Moments(len(piece), self.by, table, origin, classes))
+            found.append(Moments(len(piece), self.by, table, origin, classes, exact))
             if len(found) > MANY:
                 found = [merged(found)]
         return merged(found)
@@ -199,15 +217,16 @@ class Measure:
         return replace(merged(found), n_rows=len(which))
 
 
-def _measured(raw: Array) -> tuple[Array, int]:
-    """Measure values by channel; return a table and its origin."""
+def _measured(raw: Array) -> tuple[Array, int, bool]:
+    """Measure values by channel; return a table, its origin and whether it is exact."""
     table, origin = np.zeros((6, len(raw))), 0
     if not raw.size:
-        return table, origin
+        return table, origin, False
     # memory that stays in the cache: fresh pages cost more than adding up
     values = scratch("measured", raw.size * 8).view(np.float64).reshape(raw.shape)
     low, high = raw.min(axis=1), raw.max(axis=1)
-    if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8:
+    exact = raw.dtype.kind in "biu" and max(-int(low.min()), int(high.max())) <= EXACT_VALUE
+    if raw.dtype.kind in "iu" and raw.dtype.itemsize == 8 and not exact:
         origin = int(low.min())
         whole = raw.astype(raw.dtype.newbyteorder("="), copy=False).view(np.uint64)
         np.subtract(whole, np.uint64(origin % (1 << 64)), out=values, casting="unsafe")
@@ -224,14 +243,15 @@ def _measured(raw: Array) -> tuple[Array, int]:
             count = count - table[NOT_FINITE]
             values[odd] = 0
             total = values.sum(axis=1)
-        mean = total / np.maximum(count, 1)
-        values -= mean[:, None]
+        if not exact:
+            total = total / np.maximum(count, 1)
+            values -= total[:, None]
         if odd is not None:
             values[odd] = 0
         # not by BLAS, whose threads get in one another's way
         table[SQUARES] = np.einsum("ij,ij->i", values, values)
-    table[COUNT], table[MEAN], table[LOW], table[HIGH] = count, mean, low, high
-    return table, origin
+    table[COUNT], table[MEAN], table[LOW], table[HIGH] = count, total, low, high
+    return table, origin, exact
 
 
 def _classes(rows: Array) -> Counter[int] | None:
@@ -301,7 +321,7 @@ def plain(moments: Moments) -> dict[str, Any]:
     >>> found["n_values"], found["mean"], found["min"], found["max"], round(found["std"], 3)
     (4, 3.0, 1.0, 6.0, 1.871)
     """
-    count, not_finite, mean, squares, low, high = moments.table
+    count, not_finite, mean, squares, low, high = moments.centred().table
     with np.errstate(invalid="ignore", divide="ignore"):
         rows = [mean + moments.origin, np.sqrt(squares / count), low, high]
     known = np.where(count > 0, rows, np.nan)
