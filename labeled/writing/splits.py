@@ -293,7 +293,7 @@ def splits_by_rules(
     read = {name: _rule(name, rule, n_rows) for name, rule in rules.items()}
     shares = {name: rule for name, rule in read.items() if isinstance(rule, Share)}
     fixed = {name: rule for name, rule in read.items() if name not in shares}
-    _check_together(shares, in_order=in_order, classes=classes, groups=groups)
+    _check_together(shares, in_order, classes, groups)
     if not shares:
         return fixed
     pool = _left_over(fixed, n_rows)
@@ -335,9 +335,7 @@ def _rule(name: str, rule: Any, n_rows: int) -> Any:
     return rule
 
 
-def _check_together(
-    shares: Mapping[str, Share], *, in_order: bool, classes: Any, groups: Any
-) -> None:
+def _check_together(shares: Mapping[str, Share], in_order: bool, classes: Any, groups: Any) -> None:
     """Refuse rules that do not go together, or have no rows to divide."""
     given = {"stratify": classes is not None, "group": groups is not None, "in_order": in_order}
     asked, why = [word for word, is_given in given.items() if is_given], ""
