@@ -30,7 +30,7 @@ from numpy.typing import DTypeLike
 from labeled import permute
 from labeled.device import dtype_of, own_dtype, reshape
 from labeled.display.text import count_words
-from labeled.errors import SpaceError, SpecsError, did_you_mean
+from labeled.errors import SpaceError, SpecsError, check_known, did_you_mean
 from labeled.permute.plan import result_dtype
 from labeled.spaces.arrays import as_dtype, canonical_axes, check_fits, csr, value_for, why_not_cast
 from labeled.spaces.base import ArraySpace, Space, call_for, convert, route_between
@@ -491,10 +491,8 @@ def compile_specs(
     mapping = DataSpecsMapping(specs)
     options = {"dtype": dtype, "scale": scale, "shift": shift}
     for name, option in options.items():
-        for source in option if isinstance(option, Mapping) else ():
-            if source not in sources:
-                known = did_you_mean(source, sources)
-                raise SpecsError(f"{name}= names {source!r}, which is not a source; {known}")
+        asked = option if isinstance(option, Mapping) else ()
+        check_known(f"{name}= names", asked, sources, "a source", SpecsError)
     steps: list[SpecStep] = []
     for (space, source), number in mapping.specs_to_index.items():
         try:
