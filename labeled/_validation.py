@@ -136,7 +136,8 @@ def takes_fields_of(
 
         @functools.wraps(call)
         def made(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            check_keywords(call.__name__, kwargs, shown.parameters)
+            if not kwargs.keys() <= shown.parameters.keys():
+                check_keywords(call.__name__, kwargs, shown.parameters)
             return call(self, options(*args, **kwargs))
 
         made.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -344,8 +344,8 @@ class BatchLayout:
     def __init__(self, options: BatchOptions, sources: Sources, spaces: Spaces, pads: bool) -> None:
         for argument in ("normalize", "dtype", "scale", "shift", "layout", "one_hot", "pad_value"):
             option = getattr(options, argument)
-            named = option if isinstance(option, Mapping) else ()
-            check_known(f"{argument}= names", named, sources, "a source")
+            if isinstance(option, Mapping):
+                check_known(f"{argument}= names", option, sources, "a source")
         self.specs: CompiledSpecs | None = None
         self.padding, self.casts = dict[str, Any](), dict[str, Cast]()
         self.ragged, self.row_sizes = dict[str, RaggedForm](), dict[str, dict[str, int]]()

@@ -296,17 +296,16 @@ class Needs:
             fewest_rows = -(-rows.held_rows // step) * step
         fewest_rows = min(fewest_rows, max(rows.n_rows, 1))
         threads = 1 if self.fills else max(1, options.threads or 1)
-        self.least = self.parts(fewest_rows, self.n_buffers, threads, MIN_IN_FLIGHT)
+        self.fewest = fewest_rows, self.n_buffers, threads
+        self.least = self.parts(*self.fewest, MIN_IN_FLIGHT)
         self.needed_bytes = sum(self.least.values())
 
     def parts(self, n_rows: int, n_buffers: int, threads: int, in_flight: int) -> dict[str, int]:
-        """Return the sum for buffers of so many rows, term by term, as an error states it."""
-        n_bytes, what = self.buffer_bytes(n_rows), "windows" if self.windowed else "jobs"
-        each, reading = format_bytes(n_bytes // n_rows), count_words(threads, "thread")
+        """Return the sum for buffers of so many rows, term by term."""
         return {
-            f"{n_buffers} {what} of {n_rows:,} rows ({each} a row)": n_buffers * n_bytes,
+            "buffers": n_buffers * self.buffer_bytes(n_rows),
             "batches": self.batch_bytes + in_flight * self.each_bytes,
-            f"reading in {reading} and the caller": (1 + threads) * self.thread_bytes,
+            "reading": (1 + threads) * self.thread_bytes,
             "sources kept": self.kept_bytes,
             "row numbers": self.index_bytes,
             "the rest": OVERHEAD_BYTES,
@@ -387,7 +386,13 @@ def _too_small(least: Needs) -> str:
             row = int(np.argmax(sizes))
             taken = format_bytes(int(sizes[row]) * source.dtype.itemsize)
             remedies.append(f"a subset without row {row} of {source.where}, which takes {taken}")
-    terms = [f"{term} {format_bytes(n_bytes)}" for term, n_bytes in least.least.items() if n_bytes]
+    n_rows, n_buffers, threads = least.fewest
+    what, each = "windows" if least.windowed else "jobs", least.buffer_bytes(n_rows) // n_rows
+    words = {
+        "buffers": f"{n_buffers} {what} of {n_rows:,} rows ({format_bytes(each)} a row)",
+        "reading": f"reading in {count_words(threads, 'thread')} and the caller",
+    }
+    terms = [f"{words.get(one, one)} {format_bytes(n)}" for one, n in least.least.items() if n]
     return (
         f"memory of {format_bytes(options.memory_bytes)} is too small: {', '.join(terms)}, "
         f"together {format_bytes(least.needed_bytes)}; {', or '.join(remedies)}"
