@@ -45,8 +45,8 @@ __all__ = [
     "write_splits",
 ]
 
+# packages inside that are imported when they are asked for
 _PARTS = ("cluster", "compat", "providers", "samplers", "spaces", "torch", "transforms")
-"""Packages inside that are imported when they are asked for."""
 
 __version__ = VERSION
 

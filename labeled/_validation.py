@@ -40,6 +40,7 @@ R = TypeVar("R")
 Self = TypeVar("Self")
 Options = TypeVar("Options")
 
+# the types that are taken for each plain type, and what it is called in a message
 _PLAIN: Mapping[Any, tuple[tuple[type, ...], str]] = {
     int: ((Integral,), "a whole number"),
     float: ((Real,), "a number"),
@@ -47,7 +48,6 @@ _PLAIN: Mapping[Any, tuple[tuple[type, ...], str]] = {
     str: ((str,), "text"),
     type(None): ((type(None),), "None"),
 }
-"""The types that are taken for each plain type, and what it is called in a message."""
 
 _PLURALS = {"a whole number": "whole numbers", "a number": "numbers", "anything": "values"}
 

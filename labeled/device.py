@@ -43,22 +43,19 @@ from numpy.typing import DTypeLike
 from labeled._optional import extra_module
 from labeled.errors import ArrayError, LabeledError, LoaderError, MissingExtraError, did_you_mean
 
-Array = Any
-"""An array of NumPy, CuPy or any other library of the array-API standard."""
+Array = Any  # an array of NumPy, CuPy or any other library of the array-API standard
 HostArray = npt.NDArray[Any]
 T = TypeVar("T")
 
 Library = Literal["numpy", "cupy", "torch", "jax", "tensorflow"]
 LIBRARIES: tuple[str, ...] = get_args(Library)
 
-ALIGNED = 64
-"""Where memory must start that TensorFlow takes."""
+ALIGNED = 64  # where memory must start that TensorFlow takes
 
-HOST, CUDA, PINNED, MANAGED = 1, 2, 3, 13
-"""Kinds of memory, as DLPack numbers them."""
+HOST, CUDA, PINNED, MANAGED = 1, 2, 3, 13  # kinds of memory, as DLPack numbers them
 
+# TensorFlow dtypes that are not numbers; it ends the process if DLPack asks for them
 NOT_NUMERIC = ("string", "resource", "variant")
-"""TensorFlow dtypes that are not numbers; it ends the process if DLPack asks for them."""
 
 
 # ---------------------------------------------------------------- arrays of any kind
@@ -542,8 +539,8 @@ class Device:
     True
     """
 
+    # What is raised where memory ends; CuPy's own is a MemoryError, and so is that of RMM.
     memory_errors: tuple[type[BaseException], ...] = (MemoryError,)
-    """What is raised where memory ends; CuPy's own is a MemoryError, and so is that of RMM."""
 
     @property
     def name(self) -> str:
@@ -584,8 +581,7 @@ class Device:
         return Stream()
 
 
-AnyDevice = str | Device | Any
-"""A name, a device, or one of torch's, which counts by its name."""
+AnyDevice = str | Device | Any  # a name, a device, or one of torch's, which counts by its name
 
 
 # ---------------------------------------------------------------- a GPU

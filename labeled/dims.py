@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 from labeled.errors import DimsError
 
+# 'b' (batch), 'c' (channel), a spatial axis 0, 1, ..., 'feature' or 'index'
 Axis = str | int
-"""``'b'`` (batch), ``'c'`` (channel), a spatial axis ``0, 1, ...``, ``'feature'``, ``'index'``."""
 
+# entry of the encoding of a DataArray of objects: names of the axes of each of them
 EXAMPLE_DIMS = "example_dims"
-"""Entry of the encoding of a DataArray of objects: names of the axes of each of them."""
 
+# every role and the dim names that play it; the first is the name given to new dims
 ROLES: dict[str, tuple[str, ...]] = {
     "batch": ("batch", "b", "sample", "samples", "example", "examples"),
     "channel": ("channel", "channels", "c", "band", "bands"),
@@ -32,10 +33,9 @@ ROLES: dict[str, tuple[str, ...]] = {
     "feature": ("feature", "features"),
     "index": ("index",),
 }
-"""Every role and the dim names that play it; the first is the name given to new dims."""
 
+# spatial roles from slowest to fastest; with k spatial axes the last k are axes 0 to k-1
 SPATIAL = ("depth", "height", "width")
-"""Spatial roles from slowest to fastest; with k spatial axes the last k are axes 0 to k-1."""
 
 _ROLE_OF_NAME = {name: role for role, names in ROLES.items() for name in names}
 
@@ -88,8 +88,7 @@ def image_dims(dims: Sequence[str]) -> dict[str, str] | None:
     return {role: roles[role] for role in (*others, *order) if role in roles}
 
 
-CHANNELS = (1, 3, 4)
-"""How many channels pictures have."""
+CHANNELS = (1, 3, 4)  # how many channels pictures have
 
 
 def likely_image(lengths: Sequence[int]) -> tuple[str, ...] | None:

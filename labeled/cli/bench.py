@@ -35,8 +35,8 @@ from labeled.errors import LoaderError
 from labeled.samplers.quality import batch_entropies
 
 Array = npt.NDArray[Any]
+# the values of each batch, and which rows of the file they are
 Batches = Generator[tuple[Any, Array], None, None]
-"""The values of each batch, and which rows of the file they are."""
 
 ROUNDS, THREADS, STRETCHES, FEW_BATCHES, SEED = 3, 2, 10, 8, 7
 LINE_BYTES = 64

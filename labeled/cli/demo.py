@@ -25,8 +25,7 @@ from labeled.cli.bench import touch
 from labeled.loader.options import DEFAULT_MEMORY
 
 N_DIGITS, TEST_EVERY = 1_797, 5
-ROW_BYTES = 65
-"""An image of 8 x 8 and its target."""
+ROW_BYTES = 65  # an image of 8 x 8 and its target
 
 BLOCK_ROWS, BATCH_ROWS, TIMES_MEMORY, SEED = 1 << 15, 256, 4, 7
 EPOCHS, MAX_STEPS, TRACED_S = 40, 2_000, 2.0

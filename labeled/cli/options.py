@@ -142,6 +142,7 @@ def or_none(text: str) -> str | None:
     return None if text == "none" else text
 
 
+# how sources are stored
 storage = together(
     pairs("--layout", "[NAME=]LAYOUT", "auto, contiguous or chunked.", str, alone=True),
     pairs("--compression", "[NAME=]CODEC", "none, gzip, zstd or lz4.", or_none, alone=True),
@@ -151,10 +152,10 @@ storage = together(
         alone=True,
     ),
 )  # fmt: skip
-"""How sources are stored."""
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
+# how much memory is used, and what is shown meanwhile
 effort = together(
     click.option("--memory", metavar="SIZE", help="Memory it may use for rows [default: 128 MiB]."),
     click.option(
@@ -162,7 +163,6 @@ effort = together(
     ),
     as_json,
 )
-"""How much memory is used, and what is shown meanwhile."""
 
 overwrite = click.option("--overwrite", is_flag=True, help="Replace TARGET if it exists.")
 

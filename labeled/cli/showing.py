@@ -40,18 +40,16 @@ Array = npt.NDArray[Any]
 
 MAX_FILES = 10
 MAX_CHANNELS, MAX_CLASSES = 4, 10
-MAX_LINES = 20
-"""Of each table about sources, below what a repr shows of them."""
+MAX_LINES = 20  # of each table about sources, below what a repr shows of them
 
 MAX_PIXELS = 64
 MAX_VALUES = 10
 MAX_CHARACTERS = 24
-ALONE = 72
-"""The most characters of a value that is all there is of a row."""
+ALONE = 72  # the most characters of a value that is all there is of a row
 
 SHADES = np.array(list(" .:-=+*#%@"))
+# two pixels in one character: its foreground is the upper one and its background the lower
 HALF_BLOCK = "\x1b[38;2;{};{};{};48;2;{};{};{}m▀"
-"""Two pixels in one character: its foreground is the upper one and its background the lower."""
 
 GAP = "  "
 

@@ -26,8 +26,8 @@ LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
 
 Question: TypeAlias = Callable[..., str | None]
+# what leads to a scheduler: a client, a cluster, or an address
 Reached: TypeAlias = distributed.Client | Cluster | str
-"""What leads to a scheduler: a client, a cluster, or an address."""
 
 
 MAX_NAMED = 8

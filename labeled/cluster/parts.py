@@ -41,17 +41,16 @@ from labeled.errors import ArrayError, ClusterError, LoaderError, warn
 from labeled.loader.batch import Batch
 from labeled.writing.statistics import Measure, Moments, can_measure, merged, plain
 
+# how often reports are looked for, how often it is asked who is there, and how long a worker is
+# waited for where there is none
 LISTEN_S, LOOK_S, WAIT_S = 0.05, 0.5, 60.0
-"""How often reports are looked for, how often it is asked who is there, and how long a worker is
-waited for where there is none."""
 
-BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16
-"""Of the batches that statistics measure."""
+BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16  # of the batches that statistics measure
 
 Found = dict[str, Moments]
 
+# options of `batches` that only a process with the device can check
 OF_DEVICES = ("device", "output", "pinned")
-"""Options of ``batches`` that only a process with the device can check."""
 
 
 def run_parts(
@@ -282,8 +281,8 @@ class _Share:
     done: bool = False
     worker: Worker | None = None
     future: Any = None
+    # workers lost in a row, since it last came further
     lost: list[str] = field(default_factory=list)
-    """Workers lost in a row, since it last came further."""
 
     def take_back(self) -> None:
         """Take the part from its worker."""
@@ -298,15 +297,12 @@ class _Run:
 
     client: distributed.Client
     work: PartWork
-    find: Callable[[], dict[str, Worker]]
-    """Returns the workers that are there, by address."""
-    needs: Mapping[str, float]
-    """Resources that a part takes."""
+    find: Callable[[], dict[str, Worker]]  # returns the workers that are there, by address
+    needs: Mapping[str, float]  # resources that a part takes
     retries: int
+    # whether workers see the files, by address; others are asked when they join
     known: dict[str, bool]
-    """Whether workers see the files, by address; others are asked when they join."""
-    advance: Advance
-    """Called with the number of rows folded."""
+    advance: Advance  # called with the number of rows folded
     workers: dict[str, Worker] = field(default_factory=dict)
     seen_s: float = field(default_factory=time.monotonic)
 

@@ -52,8 +52,7 @@ from labeled.writing.write import (
     planned,
 )
 
-LOOK_S = 0.5
-"""How often progress is looked for, and whether somebody is there who can write."""
+LOOK_S = 0.5  # how often progress is looked for, and whether somebody is there who can write
 
 HERE = "client"
 

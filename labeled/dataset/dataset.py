@@ -50,14 +50,11 @@ if TYPE_CHECKING:  # imported by the methods that need them
     from labeled.providers import LoaderProvider, Names
 
 Array = npt.NDArray[Any]
-Rows = Array | Ragged
-"""Rows in memory, decoded."""
+Rows = Array | Ragged  # rows in memory, decoded
 
-Steps = tuple[tuple[str, Any], ...]
-"""Dims, and what of each is taken, one after another."""
+Steps = tuple[tuple[str, Any], ...]  # dims, and what of each is taken, one after another
 
-TEXT_KINDS = "OSU"
-"""Kinds of dtypes that no space holds."""
+TEXT_KINDS = "OSU"  # kinds of dtypes that no space holds
 
 
 @dataclass(frozen=True, eq=False, repr=False)

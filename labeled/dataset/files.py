@@ -45,13 +45,11 @@ from labeled.formats.registry import all_formats, describe_folder, format_named,
 from labeled.selection import Selection
 from labeled.sources.source import Source, decoded_dtype
 
-MAX_LISTED = 6
-"""Names that a message lists."""
+MAX_LISTED = 6  # names that a message lists
 
 Path = str | os.PathLike[str]
 Names = tuple[str, ...]
-Stamp = tuple[int, int]
-"""Size and time of a file."""
+Stamp = tuple[int, int]  # size and time of a file
 Stamps = tuple[Stamp | None, ...]
 
 
@@ -60,8 +58,8 @@ class Mark(NamedTuple):
 
     n_bytes: int
     fingerprint: str
+    # when the files behind it were modified, or a hash over their versions; 0 if not known
     times: tuple[int, ...]
-    """When the files behind it were modified, or a hash over their versions; 0 if not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +69,8 @@ class Catalog:
     headers: tuple[FileHeader, ...]
     marks: tuple[Mark, ...]
     sources: Mapping[str, Source]
+    # coordinates and variables carried whole; those along the example dim are joined
     variables: Mapping[str, Source]
-    """Coordinates and variables carried whole; those along the example dim are joined."""
     splits: Mapping[str, Mapping[str, Selection]]
 
 
@@ -89,8 +87,8 @@ class Files:
     options: Options
     names: Names = ()
     marks: tuple[Mark, ...] = field(init=False, default=())
+    # which file was at each path that is not local; asking again takes requests
     addresses: dict[str, Stamp] = field(init=False, default_factory=dict, compare=False)
-    """Which file was at each path that is not local; asking again takes requests."""
 
     @property
     def catalog(self) -> Catalog:

@@ -46,20 +46,17 @@ from labeled.selection import Selection
 from labeled.sources.readers import BLOCK_BYTES
 from labeled.sources.source import Source, enough_memory
 
-MAX_BLOCKS = 10_000
-"""Blocks an array is cut into at most, unless chunks are given outright."""
+MAX_BLOCKS = 10_000  # blocks an array is cut into at most, unless chunks are given outright
 
+# the most values along the example dim that are read for an index: about a million times
 INDEX_BYTES = 8 << 20
-"""The most values along the example dim that are read for an index: about a million times."""
 
-INDEX_FILES = 100
-"""The most files whose values along the example dim are read for one."""
+INDEX_FILES = 100  # the most files whose values along the example dim are read for one
 
-TEXT_BYTES = 64
-"""Taken for the size of a text."""
+TEXT_BYTES = 64  # taken for the size of a text
 
+# the lengths of blocks, one after another, along each axis
 BlockLengths = tuple[tuple[int, ...], ...]
-"""The lengths of blocks, one after another, along each axis."""
 
 
 # ---------------------------------------------------------------- lazy arrays and their blocks
@@ -309,8 +306,7 @@ class Arrays(NamedTuple):
 
     sources: Mapping[str, LazyArray]
     others: Mapping[str, LazyArray]
-    coords: Set[str]
-    """Which of the others are coordinates, besides those called like their dim."""
+    coords: Set[str]  # which of the others are coordinates, besides those called like their dim
 
 
 def to_xarray(dataset: Dataset) -> xr.Dataset:

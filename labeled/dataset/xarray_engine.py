@@ -24,6 +24,7 @@ from labeled.selection import Request
 
 SUFFIX = ".labeled.h5"
 
+# what xarray asks of an engine by these names, and what its own decoding takes
 DECODERS = (
     "drop_variables",
     "mask_and_scale",
@@ -33,7 +34,6 @@ DECODERS = (
     "use_cftime",
     "decode_timedelta",
 )
-"""What xarray asks of an engine by these names, and what its own decoding takes."""
 
 
 class LabeledBackendEntrypoint(BackendEntrypoint):

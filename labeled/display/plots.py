@@ -29,18 +29,17 @@ from labeled.errors import ArrayError, UnknownNameError, did_you_mean
 
 Array = npt.NDArray[Any]
 Stretches = Sequence[Sequence[float]]
+# what a source is drawn as; a batch shows the first of these that it has
 Kind = Literal["images", "sequences", "labels", "values"]
-"""What a source is drawn as; a batch shows the first of these that it has."""
+# a `matplotlib.axes.Axes` to draw into; None for new ones
 Axes = Any
-"""A ``matplotlib.axes.Axes`` to draw into; None for new ones."""
 
+# what labels are called, where several sources hold one integer a row
 LABELS = ("targets", "target", "labels", "label", "classes", "class", "y")
-"""What labels are called, where several sources hold one integer a row."""
 
 MAX_IMAGES, MAX_LINES, MAX_TICKS = 16, 8, 30
 PALE = 0.25
-GAP = 0.12
-"""Between images, as a share of the largest."""
+GAP = 0.12  # between images, as a share of the largest
 
 _NAMELESS = re.compile(r"_axis_\d+$")
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Advance = Callable[[int], None]
-"""Takes how much was done since it was last called."""
+Advance = Callable[[int], None]  # takes how much was done since it was last called
 
 
 @contextmanager

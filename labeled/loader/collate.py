@@ -38,8 +38,8 @@ from labeled.transforms.running import NOTHING
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
+# places `a .. b` within a job of some content, and which rows of the job are lost
 Span = tuple[WindowRows, int, int, Mask | None]
-"""Places ``a .. b`` within a job of some content, and which rows of the job are lost."""
 
 
 class Collator:
@@ -58,15 +58,13 @@ class Collator:
         self, plan: LoaderPlan, epoch_plan: EpochPlan, jobs: Any, batch_pool: BufferPool
     ) -> None:
         self.plan, self.epoch_plan, self.jobs, self.stats = plan, epoch_plan, jobs, jobs.stats
-        self.job: Any = None
-        """What batches are cut from; let go of by whoever ends the iteration."""
+        self.job: Any = None  # what batches are cut from; let go of by whoever ends the iteration
         self._job_pool, self._batch_pool = jobs.pool, batch_pool
         self._span, self._lay_out, self._skips = epoch_plan.span, plan.lay_out, plan.options.skips
         self._there: Any = plan.device_plan
-        self._place: Any = None
-        """Brings arrays that were made on the host to the device."""
+        self._place: Any = None  # brings arrays that were made on the host to the device
+        # sources of which batches hold copies, never views of a job
         self._fresh: Collection[str] = ()
-        """Sources of which batches hold copies, never views of a job."""
         self._padded_rows = epoch_plan.batch_rows if epoch_plan.last == "pad" else 0
         self._many_a_job = not self._there and plan.sizes.job_rows >= 2 * epoch_plan.batch_rows
         self._joins = plan.sizes.in_flight > 0 and not self._many_a_job

@@ -50,19 +50,17 @@ class DeviceBuffer:
 
     arrays: dict[str, Array]
     used: list[Event] = field(default_factory=list)
+    # gives the window that lives here, None once nobody asks for it any more
     holder: Callable[[], DeviceWindow | None] = lambda: None
-    """Gives the window that lives here, None once nobody asks for it any more."""
 
     def note(self, event: Event) -> None:
         """Note that what was asked for before `event` reads this memory."""
         self.used = [*(one for one in self.used if not one.done()), event]
 
 
+# The stream of copies, and the device windows made so far: kept for every epoch of a loader.
+# They stay together: what a device keeps in store for one stream is of no use to another.
 DeviceMemory = tuple[Stream, list[DeviceBuffer]]
-"""The stream of copies, and the device windows made so far: kept for every epoch of a loader.
-
-They stay together: what a device keeps in store for one stream is of no use to another.
-"""
 
 
 @dataclass(eq=False)
@@ -70,8 +68,7 @@ class DeviceWindow(LoadedJob):
     """A window whose arrays are, or will be, on the device."""
 
     buffer: DeviceBuffer = field(kw_only=True)
-    copied: Event = field(kw_only=True)
-    """Behind the copies to it."""
+    copied: Event = field(kw_only=True)  # behind the copies to it
 
 
 class DeviceWindows:
@@ -91,8 +88,8 @@ class DeviceWindows:
         self._host_windows, self._plan = windows, plan
         self.pool, self.stats = windows.pool, windows.stats
         self._stream, self._buffers = memory
+        # host buffers that are being copied from
         self._flying: deque[tuple[Event, object]] = deque()
-        """Host buffers that are being copied from."""
         self._ready: deque[DeviceWindow] = deque()
         self._finalizer = weakref.finalize(self, wait_for_all, self._flying, self._buffers)
         self._finalizer.atexit = False

@@ -32,11 +32,10 @@ from labeled.samplers.plan import EpochPlan
 from labeled.samplers.quality import expected_quality, rows_for_quality
 from labeled.samplers.windows import shuffle_argument
 
+# the class of each row, or the source to read classes from; ten equal classes when None
 Labels = npt.ArrayLike | str | None
-"""The class of each row, or the source to read classes from; ten equal classes when None."""
 
-GOOD_QUALITY = 0.95
-"""Below this share of the entropy of a full shuffle, more memory is recommended."""
+GOOD_QUALITY = 0.95  # below this share of the entropy of a full shuffle, more memory is recommended
 
 
 # what an epoch took
@@ -122,8 +121,8 @@ class SourceExplained:
     bytes_used: int
     n_reads: int
     chunks_decoded: int
+    # stored chunks that hold a wanted row: each decoded once is the least there can be
     chunks_needed: int
-    """Stored chunks that hold a wanted row: each decoded once is the least there can be."""
 
 
 class Explanation(Viewed):
@@ -291,11 +290,11 @@ def loader_summary(plan: LoaderPlan, epoch_plan: EpochPlan, first_batch: int) ->
 
 # how it is found
 
+# jobs that are counted one by one, and the rows that these shuffle, which takes time as well
 COUNTED_JOBS, COUNTED_ROWS = 256, 1 << 25
-"""Jobs that are counted one by one, and the rows that these shuffle, which takes time as well."""
 
+# windows of the picture, and runs of each: more could not be distinguished
 DRAWN_JOBS, DRAWN_RUNS = 8, 120
-"""Windows of the picture, and runs of each: more could not be distinguished."""
 
 
 def sampled_jobs(

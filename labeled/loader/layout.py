@@ -43,8 +43,7 @@ from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
 
 Spaces = Mapping[str, Space]
 
-SHAPE_ROWS = 1 << 16
-"""Shapes of examples that are read together."""
+SHAPE_ROWS = 1 << 16  # shapes of examples that are read together
 
 
 # casts

@@ -77,8 +77,8 @@ class Loader(Viewed):
         self._next: EpochPlan = plan.epoch_plan
         self._first_batch = 0
         self._live: weakref.ref[EpochIterator[Any]] | None = None
+        # the live epoch, its batches handed out, and whether its loop has ended
         self._place: tuple[EpochPlan, int, bool] | None = None
-        """The live epoch, its batches handed out, and whether its loop has ended."""
         self._stats = Stats()
         sizes, there, read, joined, pictures = plan.sizes, plan.device_plan, {}, {}, set()
         for one in plan.source_readers:
@@ -256,8 +256,8 @@ class EpochIterator(Generic[T]):
         self.with_rows, self._batch, self._stats = False, first_batch, loader._stats
         self._lock, self._pid = RLock(), os.getpid()
         self._superseded = False
+        # why the iteration has ended: raised whenever one more batch is asked for
         self._why: Any = None
-        """Why the iteration has ended: raised whenever one more batch is asked for."""
         loader_plan, sizes, stats = loader.plan, loader.plan.sizes, self._stats
         began, pools = perf_counter(), loader._pools
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then

@@ -40,75 +40,62 @@ from labeled.samplers.units import UniformUnits, Units
 from labeled.sources.source import Rows, Source
 from labeled.transforms.running import MadeOf
 
-Bound = Callable[[int], int]
-"""The most bytes that so many rows of a ragged source have."""
+Bound = Callable[[int], int]  # the most bytes that so many rows of a ragged source have
 
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
+# Row numbers, places and temporary copies of them: a row of a window, of a block of places.
+# A row of a block takes the last of the three besides, in every thread that works blocks out.
 INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES = 48, 16, 32
-"""Row numbers, places and temporary copies of them: a row of a window, of a block of places.
+BLOCK_ROWS = 1 << 16  # positions worked out together where the order does not depend on windows
 
-A row of a block takes the last of the three besides, in every thread that works blocks out.
-"""
-BLOCK_ROWS = 1 << 16
-"""Positions worked out together where the order does not depend on windows."""
-
+# one is handed out while the next is read; small buffers keep more threads busy
 MIN_BUFFERS, MORE_BUFFERS, MAX_BUFFERS = 2, 3, 8
-"""One is handed out while the next is read; small buffers keep more threads busy."""
-BUFFERS_BYTES = 8 << 20
-"""Small buffers are made until they hold this: threads seldom wait then."""
+BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads seldom wait then
 
+# What one read of an unshuffled or fully shuffled epoch should hold.
+# A consumer finds a batch in its core's cache if nothing else was read after it. But threads that
+# read less wait for one another at Python's lock: of a mebibyte each, rows of 3 KiB came at 0.92 of
+# a bare loop, and at 1.12 of a mebibyte and a half.
 JOB_BYTES = 3 << 19
-"""What one read of an unshuffled or fully shuffled epoch should hold.
-
-A consumer finds a batch in its core's cache if nothing else was read after it. But threads that
-read less wait for one another at Python's lock: of a mebibyte each, rows of 3 KiB came at 0.92 of a
-bare loop, and at 1.12 of a mebibyte and a half.
-"""
+# the same where no thread reads ahead: file order took a third longer with more
 ALONE_JOB_BYTES = 1 << 20
-"""The same where no thread reads ahead: file order took a third longer with more."""
+# the same of chunks that are decoded: planning costs more there than caches gain
 DECODED_JOB_BYTES = 8 << 20
-"""The same of chunks that are decoded: planning costs more there than caches gain."""
 
+# The same where rows of windows are read one by one: threads then meet half as often. It is 3 MiB,
+# and what the numbers of rows of 1 KiB or more take.
 PICKED_JOB_BYTES = 25 << 17
-"""The same where rows of windows are read one by one: threads then meet half as often. It is 3 MiB,
-and what the numbers of rows of 1 KiB or more take."""
-PICKED_JOBS = 4
-"""A window is read in so many jobs or more, where batches are not larger than those."""
+PICKED_JOBS = 4  # a window is read in so many jobs or more, where batches are not larger than those
+# Rows of windows are read one by one from this size on.
+# Of windows read whole, epochs took 1.7 times as long for such rows of a contiguous source and 1.15
+# times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for rows of 64 bytes only
+# 1.0 and 0.6 times.
 PICKED_ROW_BYTES = 256
-"""Rows of windows are read one by one from this size on.
-
-Of windows read whole, epochs took 1.7 times as long for such rows of a contiguous source and 1.15
-times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for rows of 64 bytes only
-1.0 and 0.6 times.
-"""
+# windows whose row numbers are in memory then: in use, planned, the next, of batches held
 INDEXED_WINDOWS = 4
-"""Windows whose row numbers are in memory then: in use, planned, the next, of batches held."""
 
+# kept rows up to this are handed out by the caller alone: waking a thread takes longer
 SMALL_KEPT_BYTES = 32 << 20
-"""Kept rows up to this are handed out by the caller alone: waking a thread takes longer."""
 MAX_THREADS = 16
+# windows leave up to one of so many parts of the memory to the threads that read them
 THREADS_SHARE = 16
-"""Windows leave up to one of so many parts of the memory to the threads that read them."""
 
+# the one in use, the next while it is handed over, and what a loader itself joins or lays out
 SPARE_BATCHES, HELD_BATCHES = 3, 2
-"""The one in use, the next while it is handed over, and what a loader itself joins or lays out."""
 MIN_IN_FLIGHT, MAX_IN_FLIGHT = 2, 14
-IN_FLIGHT_SHARE = 4
-"""Batches in a pipeline take this fraction of the memory, if so many of them do."""
+IN_FLIGHT_SHARE = 4  # batches in a pipeline take this fraction of the memory, if so many of them do
 
+# where not all sources fit, each that is kept takes at most one of so many parts of the memory, and
+# all of them together, for a table of many columns is not small because each of them is
 KEEP_SHARE, SMALL_SHARE = 16, 4
-"""Where not all sources fit, each that is kept takes at most one of so many parts of the memory,
-and all of them together, for a table of many columns is not small because each of them is."""
-KEPT_SCRATCH = 4
-"""Reading a small source takes no more than so many times its size."""
+KEPT_SCRATCH = 4  # reading a small source takes no more than so many times its size
+# where all sources are kept, so many threads and batches have room, and so much is read ahead
 KEPT_BESIDE, KEPT_BESIDE_BYTES = 2, 4 << 20
-"""Where all sources are kept, so many threads and batches have room, and so much is read ahead."""
+# the share of what is asked for that the allocator may keep besides: 1.8 % was seen
 ALLOCATOR_SHARE = 32
-"""The share of what is asked for that the allocator may keep besides: 1.8 % was seen."""
 
-OUTSIZED = 16
-"""An example of so many times the median size is named where memory is too small."""
+OUTSIZED = 16  # an example of so many times the median size is named where memory is too small
 
 
 # sizes as people write them
@@ -207,12 +194,9 @@ class Asked:
 
     rows: OrderedRows
     layout: BatchLayout
-    makes: MadeOf | None
-    """What a pipeline makes of rows."""
-    on_device: bool
-    """Windows go to a device, so that their rows are not picked one by one."""
-    nbytes: Mapping[str, int]
-    """Of all rows of each source."""
+    makes: MadeOf | None  # what a pipeline makes of rows
+    on_device: bool  # windows go to a device, so that their rows are not picked one by one
+    nbytes: Mapping[str, int]  # of all rows of each source
     ragged: Mapping[str, RaggedBytes]
 
 
@@ -277,8 +261,7 @@ class Needs:
         for name, each in asked.ragged.items():
             self.worst[name] = each.worst if read else each.largest  # jobs are cut anywhere then
             self.batch_bytes += each.batch_bytes
-        self.each_bytes = 0
-        """Of a batch in a pipeline."""
+        self.each_bytes = 0  # of a batch in a pipeline
         if makes is not None:
             # What a pipeline makes counts twice: where threads make such arrays the system's
             # allocator keeps about one for each, until the next.

@@ -51,14 +51,15 @@ RaggedLayout = Literal["list", "pad", "flat"]
 Shard = tuple[int, int] | Literal["torch"]
 Sources = Mapping[str, Source]
 Selections = Mapping[str, Selection]
+# by source, the names of its axes in a batch: `"channel height width batch"`, or a tuple
 Axes = Mapping[str, str | Sequence[str]]
-"""By source, the names of its axes in a batch: ``"channel height width batch"``, or a tuple."""
 
+# taken where the caller gives none; twice, four times as much where batches need it
 DEFAULT_MEMORY = "256 MiB"
-"""Taken where the caller gives none; twice, four times as much where batches need it."""
 
 integer = partial(whole, error=LoaderError)
 
+# what an option decides, so that others say it a second time
 _CLASH = {
     "sampler": (
         "batch_size", "shuffle", "last", "drop_last", "sticky_shards", "window_rows", "balance",
@@ -70,7 +71,6 @@ _CLASH = {
     "normalize": ("scale", "shift"),
     "drop_last": ("last",),
 }  # fmt: skip
-"""What an option decides, so that others say it a second time."""
 
 _LAYING_OUT = ("specs", "dtype", "scale", "shift", "normalize", "layout", "one_hot")
 
@@ -116,17 +116,14 @@ class BatchOptions:
     as_tuple: bool = False
     progress: bool = False
 
-    skips: bool = field(init=False, repr=False)
-    """Whether rows that cannot be read are left out."""
-    draws_rows: bool = field(init=False, repr=False)
-    """Whether rows are drawn with replacement."""
+    skips: bool = field(init=False, repr=False)  # whether rows that cannot be read are left out
+    draws_rows: bool = field(init=False, repr=False)  # whether rows are drawn with replacement
+    # whether batches are cast, scaled or laid out, so that spaces of sources matter
     lays_out: bool = field(init=False, repr=False)
-    """Whether batches are cast, scaled or laid out, so that spaces of sources matter."""
+    # the steps of the pipeline
     compiled_pipeline: CompiledPipeline | None = field(init=False, repr=False)
-    """The steps of the pipeline."""
     memory_bytes: int = field(init=False, repr=False)
-    share: tuple[int, int] = field(init=False, repr=False)
-    """`shard` as (index, count)."""
+    share: tuple[int, int] = field(init=False, repr=False)  # `shard` as (index, count)
 
     def __post_init__(self) -> None:
         if self.layout is not None and not isinstance(self.layout, Mapping):
@@ -269,8 +266,8 @@ def normalizing(normalize: Any) -> tuple[Any, Any]:
 
 # the order of rows
 
+# the least that is read together in a shuffled window, where stored chunks are smaller
 UNIT_BYTES = 1 << 17
-"""The least that is read together in a shuffled window, where stored chunks are smaller."""
 
 
 class OrderedRows:

@@ -26,8 +26,8 @@ from labeled.loader.loader import Loader
 from labeled.samplers.state import merge_states
 
 Places = npt.NDArray[np.int64]
+# an array; or for a ragged source a list of arrays of different shapes
 Rows = npt.NDArray[Any] | list[npt.NDArray[Any]]
-"""An array; or for a ragged source a list of arrays of different shapes."""
 
 SHUFFLES = (False, True, "window", "full")
 ORDERS = st.fixed_dictionaries(
@@ -50,12 +50,12 @@ CASES = st.builds(
     number=st.integers(0, 1 << 30),  # for what a test chooses besides
 )
 
+# For laws that several classes inherit: Hypothesis would warn that each runs them anew.
 law = settings(
     max_examples=max(10, settings().max_examples // 4),
     deadline=None,
     suppress_health_check=[HealthCheck.differing_executors],
 )
-"""For laws that several classes inherit: Hypothesis would warn that each runs them anew."""
 
 
 class LoaderTests:

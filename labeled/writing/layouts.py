@@ -30,12 +30,11 @@ USUAL_BYTES = 128 << 20  # of memory used by default
 KEEP = "keep"  # the value of an option that stays as it is in the file
 
 T = TypeVar("T")
-PerSource: TypeAlias = T | Mapping[str, T]
-"""One value for all sources, or one by source or pattern."""
+PerSource: TypeAlias = T | Mapping[str, T]  # one value for all sources, or one by source or pattern
 
 Chunks: TypeAlias = int | str | Sequence[int] | None
+# the first length is None where rows come in batches whose number is not known
 Shape = tuple[int | None, ...]
-"""The first length is None where rows come in batches whose number is not known."""
 RaggedAs = Literal["flat", "fuel"]
 
 

@@ -214,8 +214,8 @@ class Joiner:
             self._put(units_of(rows, self.n_rows, self.recipe))
 
 
+# starts a dask task at once, and returns a call that waits for its result
 Begin = Callable[[Any], Callable[[], Packed]]
-"""Starts a dask task at once, and returns a call that waits for its result."""
 
 
 @dataclass(frozen=True, eq=False)

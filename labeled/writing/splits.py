@@ -220,8 +220,8 @@ def shared_rows(rows: Mapping[str, Rows]) -> tuple[str, str, int] | None:
 
 REST = "rest"
 
+# part of the rows that no stretch names: a share, a number of rows, or `REST` of them
 Share = float | int | str
-"""Part of the rows that no stretch names: a share, a number of rows, or :data:`REST` of them."""
 
 
 def rules_of_words(words: Sequence[str]) -> dict[str, str]:

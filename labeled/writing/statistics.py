@@ -29,8 +29,8 @@ from labeled.formats.memory import scratch
 from labeled.formats.region import Array, Ints
 from labeled.ragged.flat import block_cuts, elements_of, offsets_of
 
+# splits (`""` is every row), and which rows of a block they share
 Part = tuple[tuple[str, ...], slice | Array]
-"""Splits (``""`` is every row), and which rows of a block they share."""
 
 EVERY_ROW = ""
 PIECE_VALUES = 1 << 16  # measured at a time: in float64 they stay in a core's cache
@@ -41,8 +41,8 @@ EXACT_VALUE = 1 << 10  # up to this, integers and their squares are added up wit
 MANY = 16  # pieces whose moments are merged at once
 
 COLUMNS = ("n_values", "not_finite", "mean", "std", "min", "max")
+# lines of a table of moments, which has a column for each channel
 COUNT, NOT_FINITE, MEAN, SQUARES, LOW, HIGH = range(6)
-"""Lines of a table of moments, which has a column for each channel."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,8 +121,8 @@ def can_measure(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biuf"
 
 
+# splits, and the moments of rows that they share
 Measured = Sequence[tuple[tuple[str, ...], Moments]]
-"""Splits, and the moments of rows that they share."""
 
 
 @dataclass(frozen=True)
