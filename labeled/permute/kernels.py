@@ -75,7 +75,7 @@ def _compiled(function: Loop) -> Loop:
 
 
 def _inlined(function: Loop) -> Loop:
-    """Compile into each caller: handing arrays over takes longer than converting 32 items."""
+    """Compile into each caller: a call takes as long as to copy a line, or convert 32 items."""
     return loop(function, error_model="numpy", forceinline=True)
 
 
@@ -383,7 +383,7 @@ def weaves(
 
 
 # ---------------------------------------------------------------- rows and segments of bytes
-@_compiled
+@_inlined
 def _copy_bytes(to: int, at: int, later: int, n_bytes: int) -> None:
     """Copy bytes, and ask for those that are copied some time later, here or from `later` on."""
     back = max(0, n_bytes - PICK_AHEAD_BYTES)
@@ -433,6 +433,19 @@ def copy_segments(out: Any, places: Any, source: Any, starts: Any, sizes: Any) -
     return bool(_copy_segments(to, len(out), places, there, len(source), starts, sizes))
 
 
+@_compiled
+def _pick(to: int, source: int, n_bytes: int, places: Any, row_bytes: int) -> bool:
+    n = len(places)
+    for i in range(n):
+        if places[i] < 0 or places[i] > n_bytes - row_bytes:
+            return False
+    ahead = max(1, PICK_AHEAD_BYTES // max(1, row_bytes))
+    for i in range(n):
+        later = source + places[min(i + ahead, n - 1)]
+        _copy_bytes(to + i * row_bytes, source + places[i], later, row_bytes)
+    return True
+
+
 def pick(stored: Any, places: Any, out: Any) -> bool:
     """Copy the rows that begin at some bytes; False, with nothing copied, if one lies outside.
 
@@ -444,9 +457,10 @@ def pick(stored: Any, places: Any, out: Any) -> bool:
     out : uint8 array, lengths ``(len(places), row_bytes)``
         C-contiguous.
     """
-    n, row_bytes = out.shape
-    at = np.arange(n) * row_bytes
-    return copy_segments(out.reshape(-1), at, stored, places, np.full(n, row_bytes))
+    assert places.dtype == np.int64
+    assert len(places) == len(out)
+    to, source = address_of(out), address_of(stored)
+    return bool(_pick(to, source, len(stored), places, out.shape[1]))
 
 
 @_compiled
