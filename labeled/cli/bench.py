@@ -9,7 +9,6 @@ loaders, and files of every layout, are compared by ``benchmarks/`` of the sourc
 from __future__ import annotations
 
 import json
-import math
 import os
 import tracemalloc
 from collections.abc import Callable, Generator, Iterator
@@ -219,7 +218,7 @@ def bench(
     found = dataset.files.catalog.sources
     ragged = [name for name in dataset.sources if found[name].ragged is not None]
     even = [name for name in dataset.sources if name not in ragged] or ragged[:1]
-    name = max(even, key=lambda one: math.prod(found[one].row_shape) * found[one].dtype.itemsize)
+    name = max(even, key=lambda one: found[one].row_bytes)
     for other in ragged:
         if other != name:
             why = found[other].ragged

@@ -221,8 +221,7 @@ class _Asked:
         """Open files."""
         own = {"sources": self.names, "columns": self.columns, **self.opened}
         own = {name: value for name, value in own.items() if value is not None}
-        named = own.get("format")
-        found = registry.format_named(named) if named else registry.format_of(find_files(path)[0])
+        found = registry.common_format(find_files(path), own.get("format"))
         if not self.decoded and "decode_cf" in found.accepts:
             own.setdefault("decode_cf", False)
         return open_dataset(path, dims=self.dims, example_dim=self.example_dim, **own)
