@@ -10,13 +10,12 @@ goes on from the last pair. So no row counts twice whatever was lost on the way.
 
 from __future__ import annotations
 
-import math
 import pickle
 import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
 
@@ -36,18 +35,14 @@ from labeled.cluster.client import (
     workers_of,
 )
 from labeled.dataset.dataset import Dataset, shared_options
+from labeled.dataset.summary import measure_batch, measure_of, rows_at_once
 from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, ClusterError, LoaderError, warn
-from labeled.loader.batch import Batch
-from labeled.writing.statistics import Measure, Moments, can_measure, merged, plain
+from labeled.writing.statistics import Moments, can_measure, merged, plain
 
 # how often reports are looked for, how often it is asked who is there, and how long a worker is
 # waited for where there is none
 LISTEN_S, LOOK_S, WAIT_S = 0.05, 0.5, 60.0
-
-BATCH_BYTES, BATCH_ROWS = 4 << 20, 1 << 16  # of the batches that statistics measure
-
-Found = dict[str, Moments]
 
 # options of `batches` that only a process with the device can check
 OF_DEVICES = ("device", "output", "pinned")
@@ -185,35 +180,20 @@ def statistics(
         If no source holds numbers.
     """
     check_dataset(dataset)
-    shapes, dims, measures, row_bytes = dataset.shapes, dataset.dims, {}, 1
-    flat = {name for name, shape in shapes.items() if len(shape) < len(dims[name])}
-    for name, dtype in dataset.dtypes.items():
-        if can_measure(dtype):
-            row = shapes[name][1:]
-            measures[name] = Measure() if name in flat else Measure.of(dims[name], row, dtype)
-            row_bytes += math.prod(row) * dtype.itemsize
-    if not measures:
+    sources = {n: source for n, source in dataset._sources.items() if can_measure(source.dtype)}
+    if not sources:
         raise ArrayError(
             f"no source of {dataset.where} holds numbers to measure: {dict(dataset.dtypes)}"
         )
-    known: dict[str, Any] = {"batch_size": min(max(BATCH_BYTES // row_bytes, 1), BATCH_ROWS)}
-    known |= {"ragged": "flat"} if flat & measures.keys() else {}
-    chosen, fold = dataset.select(*measures), partial(_measured, measures)
-    given = {**known, "every": every, **options}
-    init = {name: Moments() for name in measures}
-    found = run_parts(client, chosen, fold, init, _merged, **given)
+    batch_rows = rows_at_once(sum(source.row_bytes for source in sources.values()))
+    given = {"batch_size": batch_rows, "ragged": "flat", "every": every, **options}
+    fold = partial(measure_batch, {name: measure_of(one) for name, one in sources.items()})
+    init = {name: Moments() for name in sources}
+    found = run_parts(client, dataset.select(*sources), fold, init, _merged, **given)
     return {name: plain(moments) for name, moments in found.items()}
 
 
-def _measured(measures: Mapping[str, Measure], acc: Found, batch: Batch) -> Found:
-    for name, measure in measures.items():
-        found = measure.rows(batch.arrays[name])
-        # flat values of examples of different shapes are counted by example
-        acc[name] = merged([acc[name], replace(found, n_rows=batch.count)])
-    return acc
-
-
-def _merged(one: Found, two: Found) -> Found:
+def _merged(one: dict[str, Moments], two: dict[str, Moments]) -> dict[str, Moments]:
     return {name: merged([moments, two[name]]) for name, moments in one.items()}
 
 

@@ -808,7 +808,7 @@ class Dataset(Viewed):
         """Return count, mean, standard deviation, extremes and class counts of a source.
 
         They come from the file if it stores them for exactly these rows; otherwise every row is
-        read, within 64 MiB of memory.
+        read, within 64 MiB of memory (examples of different shapes: what batches of them take).
 
         Parameters
         ----------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,10 @@ from labeled.display.progress import progress_bar
 from labeled.display.text import Summary, Table, count_words, shortened, sizes_words
 from labeled.errors import ArrayError, listed
 from labeled.formats.registry import format_named
+from labeled.loader.batch import Batch
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions
 from labeled.loader.plan import LoaderPlan
-from labeled.ragged.flat import block_cuts, elements_of
 from labeled.sources.source import Source
 from labeled.writing.statistics import Measure, Moments, can_measure, merged, plain
 
@@ -211,24 +210,40 @@ def statistics_of(dataset: Dataset, name: str, progress: bool | None) -> dict[st
         raise ArrayError(
             f"{source.where} holds {'text' if text else source.dtype}, which has no mean{counted}"
         )
-    total = Moments()
-    if source.ragged is not None:
-        measure, examples = Measure.of(source.dims, None, source.dtype), source.select(rows)
-        n_bytes = elements_of(examples.shapes) * source.dtype.itemsize
-        for start, stop in pairwise(block_cuts(n_bytes, READ_BYTES)):
-            values, _, shapes = examples[start:stop].flat()
-            found = measure.examples(values, shapes, np.arange(len(shapes)))
-            total = merged([total, found])
-        return plain(total)
-    measure = Measure.of(source.dims, source.row_shape, source.dtype)
-    batch_rows = int(np.clip(READ_BYTES // max(source.row_bytes, 1), 1, 1 << 16))
-    options = BatchOptions(batch_rows, memory=MEMORY)
+    memory = MEMORY if source.ragged is None else None
+    options = BatchOptions(rows_at_once(source.row_bytes), ragged="flat", memory=memory)
     loader = Loader(LoaderPlan({name: source}, {name: rows}, {}, len(rows), options))
+    measures, found = {name: measure_of(source)}, {name: Moments()}
     with progress_bar(progress, len(rows), f"measuring {name}", "rows") as done:
         for batch in loader:
-            total = merged([total, measure.rows(batch.arrays[name])])
+            measure_batch(measures, found, batch)
             done(batch.count)
-    return plain(total)
+    return plain(found[name])
+
+
+def measure_of(source: Source) -> Measure:
+    """Return how the values of a source are measured, those of different shapes together."""
+    shape = source.row_shape if source.ragged is None else None
+    return Measure.of(source.dims, shape, source.dtype)
+
+
+def rows_at_once(row_bytes: int) -> int:
+    """Return how many rows make a batch that is measured."""
+    return min(max(READ_BYTES // max(row_bytes, 1), 1), 1 << 16)
+
+
+def measure_batch(
+    measures: Mapping[str, Measure], found: dict[str, Moments], batch: Batch
+) -> dict[str, Moments]:
+    """Add the moments of a batch, whose examples of different shapes are flat; return all."""
+    for name, measure in measures.items():
+        values, shapes = batch.arrays[name], batch.arrays.get(f"{name}_shapes")
+        if shapes is None:
+            more = measure.rows(values)
+        else:
+            more = measure.examples(values, shapes, np.arange(len(shapes)))
+        found[name] = merged([found[name], more])
+    return found
 
 
 def _stored_statistics(dataset: Dataset, name: str) -> dict[str, Any] | None:
