@@ -182,9 +182,7 @@ def statistics(
     check_dataset(dataset)
     sources = {n: source for n, source in dataset._sources.items() if can_measure(source.dtype)}
     if not sources:
-        raise ArrayError(
-            f"no source of {dataset.where} holds numbers to measure: {dict(dataset.dtypes)}"
-        )
+        raise ArrayError(f"no source of {dataset.where} holds numbers to measure: {dataset.dtypes}")
     batch_rows = rows_at_once(sum(source.row_bytes for source in sources.values()))
     given = {"batch_size": batch_rows, "ragged": "flat", "every": every, **options}
     fold = partial(measure_batch, {name: measure_of(one) for name, one in sources.items()})

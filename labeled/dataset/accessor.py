@@ -129,9 +129,7 @@ def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
     if isinstance(obj, xr.DataArray):
         return obj.to_dataset(name="data" if obj.name is None else obj.name)
     if isinstance(obj, str | os.PathLike):
-        raise ArrayError(
-            f"{os.fspath(obj)!r} is a path; open it first: labeled.open_dataset(...).batches(...)"
-        )
+        raise ArrayError(f"{os.fspath(obj)!r} is a path; open it first: labeled.open_dataset(path)")
     from labeled.writing.tables import frame_sources, is_frame
 
     if is_frame(obj):
@@ -140,9 +138,7 @@ def _as_dataset(obj: Any, dim: str) -> xr.Dataset:
     variables = {str(name): _variable(str(name), one, dim) for name, one in arrays.items()}
     lengths = {name: one.sizes[dim] for name, one in variables.items() if dim in one.dims}
     if len(set(lengths.values())) > 1:
-        raise DimsError(
-            f"arrays have different numbers of rows along {dim!r}: {lengths}; pass equal lengths"
-        )
+        raise DimsError(f"different numbers of rows along {dim!r}: {lengths}; pass equal lengths")
     return xr.Dataset(variables)
 
 
@@ -235,9 +231,7 @@ class LabeledArray(_Served):
         if device != "cpu":
             device_number(device)
             if not on_gpus(array.dtype):
-                raise LoaderError(
-                    f"{array.name!r} holds {array.dtype}, which a GPU cannot hold; keep it here"
-                )
+                raise LoaderError(f"{array.name!r} holds {array.dtype}, which a GPU cannot hold")
         data = array.data
         if not is_dask_collection(data):
             return array.copy(deep=False, data=to_device(data, device))

@@ -192,9 +192,7 @@ def find_files(path: Path | Iterable[Path], format: str | None = None) -> Names:
         found = glob.glob(text)
         if not found:
             looked = os.path.abspath(text)
-            raise FileFormatError(
-                f"no file matches {text!r}; check the path (looked for {looked!r})"
-            )
+            raise FileFormatError(f"no file matches {text!r}; check the path ({looked!r})")
         found.sort(key=next((one.order for one in all_formats() if one.claims(min(found))), str))
     return tuple(map(os.path.abspath, found))
 
@@ -407,8 +405,7 @@ def _check_compatible(first: FileHeader, other: FileHeader) -> None:
         for number in sorted(n for n in names.keys() & others.keys() if names[n] != others[n])[:1]:
             warn(
                 f"{what} names class {number} {others[number]!r} in {there!r}, but "
-                f"{names[number]!r} in {here!r}; numbers are joined as they are: make them agree "
-                "first"
+                f"{names[number]!r} in {here!r}; numbers are joined as they are: make them agree"
             )
 
 

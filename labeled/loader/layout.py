@@ -142,9 +142,7 @@ def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
     """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
     n = integer(f"one_hot of {source.name!r}", n, least=1)
     for argument in asked.keys() - {"dtype"}:
-        raise LoaderError(
-            f"{source.where}: {argument}= does not go with one_hot=; leave one of them out"
-        )
+        raise LoaderError(f"{source.where}: {argument}= does not go with one_hot=; leave one out")
     whole = source.dtype.kind in "iu" and source.ragged is None
     if not whole or math.prod(source.row_shape) != 1:
         raise LoaderError(
@@ -513,8 +511,7 @@ def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> Compile
     if flat and pipeline.takes_apart:
         raise LoaderError(
             "ragged='flat' lays examples end to end, so that a pipeline cannot take them one by "
-            "one; ask for ragged='list' or 'pad', or mark the transforms as "
-            "labeled.transforms.whole"
+            "one; ask for ragged='list' or 'pad', or mark steps as labeled.transforms.whole"
         )
     examples = {name: source.dims[0] for name, source in layout.sources.items()}
     inner = {name: layout.sources[name].dims[1:] for name in layout.ragged}
@@ -561,9 +558,7 @@ class HandedOver:
             raise LoaderError("pinned=True goes with output='torch'")
         self.to = to = HandOff(options.output or "numpy", options.pinned)
         if specs is not None and specs.sparse and to.library != "numpy":
-            raise LoaderError(
-                f"output={to.library!r}: sparse batches are scipy's; ask for a dense VectorSpace"
-            )
+            raise LoaderError(f"output={to.library!r}: sparse batches are scipy's; make them dense")
         for name, dtype in () if layout is None else layout.out_dtypes.items():
             found = to.dtype(dtype)
             if found is None:

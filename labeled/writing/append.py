@@ -112,9 +112,7 @@ def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
     """Refuse rows that do not fit the sources of a file, and files that cannot take any."""
     where, sources = header.stamp.path, header.sources
     if len(set(old.n_rows.values())) != 1:
-        raise ArrayError(
-            f"sources of {where!r} differ in their numbers of rows, {old.n_rows}; make them agree"
-        )
+        raise ArrayError(f"sources of {where!r} differ in length, {old.n_rows}; make them agree")
     firsts = {source.dims[0] for source in sources.values()}
     along = sorted(n for n, each in header.variables.items() if {*each.dims[:1]} & firsts)
     if along:
@@ -231,9 +229,7 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
     old = header.splits if header.kind == "fuel" else {}
     both = sorted(old.keys() & table.keys())
     if both and not overwrite:
-        raise SplitError(
-            f"file {where!r} has splits {both} already; pass overwrite=True to replace them"
-        )
+        raise SplitError(f"{where!r} has splits {both} already; overwrite=True replaces them")
     table = {**{split: dict(by_source) for split, by_source in old.items()}, **table}
     warn_of_overlaps(table)
     statistics = read_statistics(where)

@@ -236,9 +236,7 @@ def _chunks(name: str, shape: Shape, itemsize: int, asked: Any) -> tuple[int, ..
             f"rows, or one length from 1 to that of the axis for every axis"
         )
     if math.prod(chunks) * itemsize > HDF5_CHUNK_BYTES:
-        raise ArrayError(
-            f"a chunk {chunks} of source {name!r} exceeds HDF5's 4 GiB; pass smaller chunks="
-        )
+        raise ArrayError(f"a chunk {chunks} of {name!r} exceeds HDF5's 4 GiB; pass smaller chunks=")
     return tuple(int(c) for c in chunks)
 
 

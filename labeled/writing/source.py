@@ -469,9 +469,7 @@ def _listed(where: str, value: Any) -> Examples:
     dtypes = {array.dtype for array in arrays}
     kinds = {dtype.kind for dtype in dtypes}
     if kinds & {"m", "M"} and len(kinds) > 1:
-        raise ArrayError(
-            f"{where} has examples of {sorted(map(str, dtypes))}; give all times of one kind"
-        )
+        raise ArrayError(f"{where} mixes {sorted(map(str, dtypes))}; give all times of one kind")
     check_integers(where, dtypes)
     n_axes = arrays[0].ndim if arrays else 1
     for row, array in enumerate(arrays):

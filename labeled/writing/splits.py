@@ -76,9 +76,7 @@ def as_splits(given: Any, n_rows: Mapping[str, int | None]) -> Splits:
     {'train': {'x': range(0, 3)}, 'test': {'x': array([4, 3])}}
     """
     if not isinstance(given, Mapping):
-        raise SplitTypeError(
-            f"splits={given!r:.60} is not a mapping; pass {{'train': (0, 90), ...}}"
-        )
+        raise SplitTypeError(f"splits={given!r:.60} is not a mapping; pass {{'train': (0, 90)}}")
     if not given:
         raise SplitError("splits={} names no split; leave it out to write a file without splits")
     out: Splits = {}
@@ -369,9 +367,7 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
         known[place] /= max(n, 1) if isinstance(share, int) else 1
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
-        raise SplitError(
-            f"{tuple(shares)} ask for {total:.6g} of the {n} rows; shares add up to 1 at most"
-        )
+        raise SplitError(f"{tuple(shares)} ask for {total:.6g} of the {n} rows; the most is 1")
     left = 1 - total if total < 1 - _ENOUGH else 0.0
     if REST in shares.values():
         known[list(shares.values()).index(REST)], left = left, 0.0

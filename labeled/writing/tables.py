@@ -100,9 +100,7 @@ def grouped(
         check_known(f"columns= of source {source!r} has", parts, columns, "a column")
         side = [columns[part] for part in parts]
         if any(isinstance(one, list) or one.ndim > 1 or one.dtype.kind == "O" for one in side):
-            raise ArrayError(
-                "columns= puts only columns of one number a row side by side; leave others out"
-            )
+            raise ArrayError("columns= joins only columns of one number a row; leave others out")
         made[source] = (np if isinstance(side[0], np.ndarray) else da).stack(side, axis=1)
     out: dict[str, Any] = {}
     for name, column in columns.items():
@@ -191,9 +189,7 @@ def _dtype(where: str, kind: Any) -> np.dtype[Any]:
     with suppress(NotImplementedError, TypeError):
         dtype = np.dtype(kind.to_pandas_dtype())
     if dtype.kind not in "biufMm":
-        raise ArrayError(
-            f"{where} has the type {kind}, which no source can hold; drop it from the table"
-        )
+        raise ArrayError(f"{where} has the type {kind}, which no source can hold; leave it out")
     return dtype
 
 

@@ -376,9 +376,7 @@ def _with_extras(inputs: Inputs, options: WriteOptions) -> Inputs:
         having = [given for given in out.values() if dim in given.names.dims]
         if not having:
             dims = sorted({each for given in out.values() for each in given.names.dims})
-            raise DimsError(
-                f"coords= has {name!r} along {dim!r}, which is not a dim; dims are {dims}"
-            )
+            raise DimsError(f"coords= has {name!r} along {dim!r}, which is none of the dims {dims}")
         made = coordinate(name, str(dim), values, getattr(values, "attrs", {}))
         for given in having:
             kept = tuple(c for c in given.names.coords if c.name != name)
