@@ -33,7 +33,15 @@ from labeled.ragged.flat import Array, Rows, block_cuts, elements_of, offsets_of
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of, runs_of
 from labeled.sources.readers import cost_of
-from labeled.sources.source import Read, Source, Task, load_rows, sorted_read, tasks_of
+from labeled.sources.source import (
+    Read,
+    Source,
+    Task,
+    load_rows,
+    record_task_bytes,
+    sorted_read,
+    tasks_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +94,7 @@ OBJECT_BYTES = 208
 """What an array object takes besides its values, with the pointer to it."""
 
 RAGGED_TASK_BYTES = 4 << 20
-"""What one task reads, unless one example is larger.
+"""What one task reads, unless one example is larger; of records see `record_task_bytes`.
 
 Of two tasks in file order both decode the chunk between. Others wait for Python's lock in between:
 jobs in full shuffle that were cut in three took twice as long.
@@ -397,7 +405,10 @@ class RaggedSourceReader(SourceReader):
         places = np.argsort(rows, kind="stable")
         rows = rows[places]
         nbytes = self.source.sizes[rows] * self.source.dtype.itemsize + OBJECT_BYTES
-        return rows, block_cuts(nbytes, RAGGED_TASK_BYTES), places
+        task_bytes = RAGGED_TASK_BYTES
+        if self.reader.kind == "records":
+            task_bytes = record_task_bytes(int(nbytes.sum()))
+        return rows, block_cuts(nbytes, task_bytes), places
 
     def cost(self, content: WindowRows) -> Cost:
         """Count what reading a window takes, task by task: two that meet in a chunk decode it."""

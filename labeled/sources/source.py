@@ -63,7 +63,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Task = Callable[[], None]
 
-RECORD_BYTES = 1 << 20  # what is read of records at a time, at least
+RECORD_BYTES, MANY_RECORD_BYTES = 1 << 20, 8 << 20  # of records one task reads so many
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,12 +475,20 @@ def sorted_read(rows: range | Rows, places: Rows | None = None) -> Read:
     return Read(runs_of(ascending), order if places is None else places[order])
 
 
+def record_task_bytes(n_bytes: int) -> int:
+    """Return how many of so many bytes of records one task reads: a share for each core.
+
+    Between two tasks pictures drive all else out of the caches. Of 4 MiB each, pictures of 370 KiB
+    took 1.08 times the bare decode of processor time, and of 8 MiB 1.02 times.
+    """
+    return max(RECORD_BYTES, min(n_bytes // processors(), MANY_RECORD_BYTES))
+
+
 def tasks_of(reader: Reader, read: Read, out: Array, n_bytes: int) -> list[Task]:
     """Cut a read into tasks of about so many bytes, which any threads may do in any order."""
     rows, places = read
-    if reader.kind == "records":  # between two tasks pictures drive all else out of the caches
-        share = count(rows) * row_nbytes(reader.row_shape, reader.dtype)
-        n_bytes = max(RECORD_BYTES, min(share // processors(), 8 * RECORD_BYTES))
+    if reader.kind == "records":
+        n_bytes = record_task_bytes(count(rows) * row_nbytes(reader.row_shape, reader.dtype))
     tasks: list[Task] = []
     for part, which in pieces(reader, rows, n_bytes):
         target = (out[which], None) if places is None else (out, places[which])

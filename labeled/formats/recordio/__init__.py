@@ -80,7 +80,7 @@ from labeled.formats.recordio.records import (
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
 from labeled.permute.workers import processors, share
-from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+from labeled.ragged.flat import AnyRows, Flat, Rows, check_sizes, elements_of, offsets_of
 from labeled.selection import rows_of
 
 EXAMPLE = "batch"
@@ -535,20 +535,29 @@ class RecordReader(ExampleReader):
             return sizes
         return self.sizes(rows) * self.dtype.itemsize
 
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        """Read examples directly to their place; several threads decode pictures if many."""
+    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
+        """Read examples directly to their places; see :func:`labeled.ragged.flat.read_at`."""
         listed = np.asarray(rows, np.int64)
         shapes = self.shapes(listed)
-        offsets = offsets_of(elements_of(shapes))
-        flat = Flat(np.empty(int(offsets[-1]), self.dtype), offsets, shapes)
-        outs = flat.examples()
+        check_sizes(self.where, listed, elements_of(shapes), sizes)
+        lines = zip(places.tolist(), (places + sizes).tolist(), shapes.tolist(), strict=True)
+        read_examples(self.source, listed, [out[a:b].reshape(shape) for a, b, shape in lines])
+        return shapes
+
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
+        """Read examples; several threads decode pictures if many."""
+        listed = np.asarray(rows, np.int64)
+        shapes = self.shapes(listed)
+        sizes = elements_of(shapes)
+        offsets = offsets_of(sizes)
+        out = np.empty(int(offsets[-1]), self.dtype)
+
+        def some(a: int, b: int) -> None:
+            self.read_at(listed[a:b], out, offsets[a:b], sizes[a:b])
+
         many = len(listed) >= MANY_ROWS and self.source.key == "images"
-
-        def some(first: int, last: int) -> None:
-            read_examples(self.source, listed[first:last], outs[first:last].tolist())
-
         share(some, len(listed), processors() if many else 1)
-        return flat
+        return Flat(out, offsets, shapes)
 
 
 FORMAT = Format(
