@@ -188,12 +188,10 @@ def _sent_off(
     return written
 
 
-def _write(
-    recipe: bytes, target: str, overwrite: bool, run: str, named: Sequence[str] | None
-) -> str:
+def _write(plan: bytes, target: str, overwrite: bool, run: str, named: Sequence[str] | None) -> str:
     """Write the file; runs on a worker, which does other work meanwhile."""
     with distributed.worker_client() as client, large_graphs():
-        made: Planned = pickle.loads(recipe)
+        made: Planned = pickle.loads(plan)
         target = check_target(target, overwrite=overwrite, n_bytes=made.certain_bytes)
         reports = distributed.Queue(run, client=client)
         stop = distributed.Event(f"{run}-stop", client=client)

@@ -162,8 +162,8 @@ def convert(
         "convert", opened, keywords_of(convert), keywords_of(open_dataset), registry.option_names()
     )
     where = check_target(target, overwrite=written.overwrite)
-    as_records = os.path.splitext(target)[1].lower() == RECORDS
-    if not as_records:
+    records = os.path.splitext(target)[1].lower() == RECORDS
+    if not records:
         check_ending(target)
     elif split is not None:
         raise SplitError(".rec files get no splits; convert to a labelled file first")
@@ -174,11 +174,9 @@ def convert(
     budget, _ = written.effort()
     names = None if sources is None else list(sources)
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
-        asked = _Asked(
-            opened, written.dims, names, columns, example_dim, where, as_records, folders
-        )
+        asked = _Asked(opened, written.dims, names, columns, example_dim, where, records, folders)
         found = _chosen(_origin(origin, asked), asked, only)
-        if as_records:
+        if records:
             return _records(found, asked, written)
         provenance: dict[str, Any] = {"from": found.name, "kind": found.kind}
         splits = found.splits
@@ -590,6 +588,5 @@ def _joined(name: str, parts: Mapping[str, Any]) -> Any:
     if not others:
         return one
     rows = max(BLOCK_BYTES // max(math.prod(one.shape[1:]) * one.dtype.itemsize, 1), 1)
-    return da.concatenate(
-        [da.from_array(part, (rows, *one.shape[1:]), name=False) for part in parts.values()]
-    )
+    cut = (rows, *one.shape[1:])
+    return da.concatenate([da.from_array(part, cut, name=False) for part in parts.values()])

@@ -88,9 +88,8 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Claim only files whose name says so; any other HDF5 file is xarray's own."""
-        return isinstance(filename_or_obj, str | os.PathLike) and os.fspath(
-            filename_or_obj
-        ).endswith(SUFFIX)
+        path = filename_or_obj
+        return isinstance(path, str | os.PathLike) and os.fspath(path).endswith(SUFFIX)
 
 
 class _Store(AbstractDataStore):

@@ -154,16 +154,14 @@ class Explanation(Viewed):
         False where costs were scaled up from some of the windows.
     """
 
-    def __init__(
-        self, plan: LoaderPlan, epoch: EpochPlan, labels: Labels, first_batch: int
-    ) -> None:
+    def __init__(self, plan: LoaderPlan, epoch: EpochPlan, labels: Labels, first: int) -> None:
         sizes, order, there = plan.sizes, epoch.order, plan.device_plan
-        place = epoch.span(first_batch)[0] if first_batch else 0
+        place = epoch.span(first)[0] if first else 0
         self.mode, self.n_rows = order.mode, epoch.n_rows - place
-        self.n_batches, self.batch_rows = epoch.n_batches - first_batch, epoch.batch_rows
+        self.n_batches, self.batch_rows = epoch.n_batches - first, epoch.batch_rows
         self.n_windows = -(-epoch.n_windows * self.n_rows // max(1, epoch.n_rows))
         self.window_rows = min(order.window_rows, order.n_rows or 1)
-        jobs, share = sampled_jobs(plan, epoch, first_batch, self.n_rows)
+        jobs, share = sampled_jobs(plan, epoch, first, self.n_rows)
         self.n_jobs, self.exact = round(len(jobs) / share), share == 1.0
         self.job_rows, self.n_buffers, self.threads = sizes.job_rows, sizes.n_buffers, sizes.threads
         self.in_flight, self.uncounted = sizes.in_flight, plan.uncounted

@@ -182,9 +182,8 @@ class WriterTests:
         self.write(path, sources)
         before = path.read_bytes()
         broken = {"x": Breaking(sources["x"], None)}
-        process = multiprocessing.get_context("spawn").Process(
-            target=self.change, args=(path, broken)
-        )
+        spawn = multiprocessing.get_context("spawn")
+        process = spawn.Process(target=self.change, args=(path, broken))
         process.start()
         process.join()
         assert process.exitcode == KILLED

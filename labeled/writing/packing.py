@@ -393,10 +393,8 @@ def store(
                 for block in given.blocks(plan.rows_a_block(given.name)):
                     n_bytes = block.n_bytes or given.row_bytes * (block.stop - block.start)
                     n_bytes *= TWICE * _weight(given.dtype)
-                    budget = plan.rows_budget - n_bytes
-                    while waiting and (
-                        len(waiting) > most or sum(n for _, n, _ in waiting) > budget
-                    ):
+                    room = plan.rows_budget - n_bytes
+                    while waiting and (len(waiting) > most or sum(n for _, n, _ in waiting) > room):
                         take()
                     waiting.append((given.name, n_bytes, _begun(plan, pool, given, block, first)))
             while waiting:
