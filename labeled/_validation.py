@@ -249,13 +249,6 @@ def whole(
     return int(value)
 
 
-def flag(name: str, value: Any, *, error: type[LabeledError] = ArgumentError) -> bool:
-    """Return True or False; text such as ``"no"``, which is true to Python, is refused."""
-    if not _fits(value, bool):
-        raise error(_unfit(name, value, bool))
-    return bool(value)
-
-
 def memory_of(memory: Any) -> int:
     """Read a size such as ``"512 MiB"`` or a number of bytes.
 

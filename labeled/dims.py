@@ -151,9 +151,7 @@ def name_of(axis: Axis, n_spatial: int) -> str:
 
 
 def find_axes(
-    dims: Sequence[Hashable],
-    n_spatial: int,
-    given: Mapping[Axis, Hashable] | None = None,
+    dims: Sequence[Hashable], n_spatial: int, given: Mapping[Axis, Hashable] | None = None
 ) -> FoundAxes:
     """Find the dim that plays each axis, by name.
 

@@ -28,7 +28,8 @@ CONNECT_S = 10.0
 Question: TypeAlias = Callable[..., str | None]
 # what leads to a scheduler: a client, a cluster, or an address
 Reached: TypeAlias = distributed.Client | Cluster | str
-
+Names = Sequence[str] | None  # of workers, or their addresses; all of them when None
+Needs = Mapping[str, float] | None  # resources that a worker must have
 
 MAX_NAMED = 8
 
@@ -143,11 +144,7 @@ def _answers(client: distributed.Client) -> bool:
 
 
 def workers_of(
-    client: distributed.Client,
-    named: Sequence[str] | None = None,
-    resources: Mapping[str, float] | None = None,
-    *,
-    required: bool = False,
+    client: distributed.Client, named: Names = None, resources: Needs = None, required: bool = False
 ) -> dict[str, Worker]:
     """Return the workers there are now that may be used, by address.
 
@@ -157,10 +154,8 @@ def workers_of(
 
     Parameters
     ----------
-    named : sequence of str, optional
-        Names or addresses; every worker when None.
-    resources : mapping of str to number, optional
-        What a worker must have as much of.
+    named : Names
+    resources : Needs
     required : bool
         Raise :class:`ClusterError` where there are none.
     """
@@ -231,10 +226,7 @@ def check_files(client: Reached, dataset: Dataset, *, workers: Sequence[str] | N
 
 
 def readers_of(
-    client: distributed.Client,
-    dataset: Dataset,
-    named: Sequence[str] | None = None,
-    resources: Mapping[str, float] | None = None,
+    client: distributed.Client, dataset: Dataset, named: Names = None, resources: Needs = None
 ) -> dict[str, Worker]:
     """Return the workers that may be used, by address, once all of them have opened the files.
 

@@ -25,7 +25,7 @@ import xarray as xr
 from dask.base import is_dask_collection
 
 from labeled import permute
-from labeled._validation import check_arguments, check_keywords, flag
+from labeled._validation import check_arguments, check_keywords
 from labeled.device import (
     Array,
     adopted,
@@ -246,6 +246,7 @@ class LoaderProvider(DataProvider):
                 left -= loader.batch_size
 
 
+@check_arguments(LoaderError, but=("names",))
 def provider_of(
     served: Callable[..., Loader],
     shapes: Mapping[str, tuple[int, ...]],
@@ -278,7 +279,7 @@ def provider_of(
         raise LoaderError("a provider needs at least one array of data")
     for name in data.keys() & label.keys():
         raise LoaderError(f"the name {name!r} is given twice among data and labels")
-    if flag("roll_over", roll_over, error=LoaderError) and loading.get("errors") == "skip":
+    if roll_over and loading.get("errors") == "skip":
         raise LoaderError(
             "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
             "pad it instead (roll_over=False)"

@@ -44,7 +44,7 @@ from labeled.selection import Selection
 from labeled.sources.source import Source
 from labeled.writing.layouts import codec_of, shortened
 from labeled.writing.splits import order_of
-from labeled.writing.write import write
+from labeled.writing.write import Path, write
 
 SMALL_CHUNK_BYTES, LARGE_CHUNK_BYTES = 16 << 10, 4 << 20
 FEW_CHUNKS = 4  # a source of so few is small whatever their shape
@@ -145,11 +145,7 @@ class Diagnosis:
 
 @check_arguments(but=("path",))
 def doctor(
-    path: str | os.PathLike[str],
-    *,
-    target: str | None = None,
-    seconds: float = 0.3,
-    allow_external: bool = False,
+    path: Path, *, target: str | None = None, seconds: float = 0.3, allow_external: bool = False
 ) -> Diagnosis:
     """Find what will read badly in a file, measure what it costs, and return what fixes it.
 
