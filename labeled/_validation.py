@@ -17,17 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from itertools import chain, islice, repeat, starmap
 from numbers import Integral, Real
-from typing import (
-    Any,
-    Concatenate,
-    Literal,
-    ParamSpec,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +27,6 @@ from labeled.errors import ArgumentError, LabeledError, LoaderError, OptionError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Self = TypeVar("Self")
-Options = TypeVar("Options")
 
 # the types that are taken for each plain type, and what it is called in a message
 _PLAIN: Mapping[Any, tuple[tuple[type, ...], str]] = {
@@ -103,45 +91,6 @@ def check_arguments(
 
         checked.__signature__ = shown  # type: ignore[attr-defined]
         return checked
-
-    return decorate
-
-
-def takes_fields_of(
-    options: Callable[P, Options],
-) -> Callable[[Callable[[Self, Options], R]], Callable[Concatenate[Self, P], R]]:
-    """Make a decorator: a method is called with the fields of a dataclass, and gets one of these.
-
-    Raises
-    ------
-    OptionError
-        If there is no field of that name; the method raises it.
-
-    Examples
-    --------
-    >>> @dataclasses.dataclass
-    ... class Size:
-    ...     width: int = 1
-    >>> class Box:
-    ...     @takes_fields_of(Size)
-    ...     def grow(self, size: Size) -> int:
-    ...         return size.width + 1
-    >>> Box().grow(width=3)
-    4
-    """
-
-    def decorate(call: Callable[[Self, Options], R]) -> Callable[Concatenate[Self, P], R]:
-        shown, own = signature(options), signature(call)
-        parameters = [next(iter(own.parameters.values())), *shown.parameters.values()]
-
-        @functools.wraps(call)
-        def made(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            if not kwargs.keys() <= shown.parameters.keys():
-                check_keywords(call.__name__, kwargs, shown.parameters)
-            return call(self, options(*args, **kwargs))
-
-        made.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        return made
 
     return decorate
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import as_array, check_arguments, takes_fields_of
+from labeled._validation import as_array, check_arguments
 from labeled.dataset.files import Files
 from labeled.device import AnyDevice, Resident
 from labeled.display.text import Summary, Viewed
@@ -37,7 +37,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import close_files
 from labeled.formats.format import check_once
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions
+from labeled.loader.options import BatchOptions, takes_fields_of
 from labeled.loader.plan import LoaderPlan, device_of
 from labeled.ragged import Ragged
 from labeled.selection import Request, Selection

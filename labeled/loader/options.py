@@ -10,17 +10,18 @@ in other ways is for the module that uses it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial
+from functools import partial, wraps
+from inspect import signature
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from labeled._validation import check_classes, check_fields, memory_of, whole
+from labeled._validation import check_classes, check_fields, check_keywords, memory_of, whole
 from labeled.device import AnyDevice, Library, Resident, module
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, did_you_mean, warn
@@ -45,6 +46,11 @@ from labeled.samplers.windows import (
 from labeled.selection import Selection
 from labeled.sources.source import Rows, Source, load_rows
 from labeled.transforms.running import CompiledPipeline, line_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Self = TypeVar("Self")
+Options = TypeVar("Options")
 
 Shuffle = bool | Literal["full", "window"]
 RaggedLayout = Literal["list", "pad", "flat"]
@@ -211,6 +217,45 @@ class BatchOptions:
                 "would be lost and repeated; give the same seed= to every shard"
             )
         return secrets.randbits(63) if ordered or self.pipeline_draws else 0
+
+
+def takes_fields_of(
+    options: Callable[P, Options],
+) -> Callable[[Callable[[Self, Options], R]], Callable[Concatenate[Self, P], R]]:
+    """Make a decorator: a method is called with the fields of a dataclass, and gets one of these.
+
+    Raises
+    ------
+    OptionError
+        If there is no field of that name; the method raises it.
+
+    Examples
+    --------
+    >>> @dataclass
+    ... class Size:
+    ...     width: int = 1
+    >>> class Box:
+    ...     @takes_fields_of(Size)
+    ...     def grow(self, size: Size) -> int:
+    ...         return size.width + 1
+    >>> Box().grow(width=3)
+    4
+    """
+
+    def decorate(call: Callable[[Self, Options], R]) -> Callable[Concatenate[Self, P], R]:
+        shown, own = signature(options), signature(call)
+        parameters = [next(iter(own.parameters.values())), *shown.parameters.values()]
+
+        @wraps(call)
+        def made(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            if not kwargs.keys() <= shown.parameters.keys():
+                check_keywords(call.__name__, kwargs, shown.parameters)
+            return call(self, options(*args, **kwargs))
+
+        made.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        return made
+
+    return decorate
 
 
 def shard_of(shard: Any) -> tuple[int, int]:
