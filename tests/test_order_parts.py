@@ -21,7 +21,7 @@ from labeled.samplers.units import (
     units_of_groups,
     units_of_ranges,
 )
-from labeled.samplers.windows import Order, Weights, balanced_weights, checked_weights
+from labeled.samplers.windows import Order, Weights, balanced_weights, valid_weights
 
 small = settings(max_examples=100, deadline=None)
 
@@ -239,7 +239,7 @@ def test_shards_take_stretches_of_the_same_draws(n_rows, window_rows, count, bat
 )
 def test_impossible_weights_are_refused(weights, message):
     with pytest.raises(LoaderError, match=message):
-        checked_weights(weights, 10)
+        valid_weights(weights, 10)
 
 
 def test_labels_of_any_kind_can_be_balanced():

@@ -41,16 +41,9 @@ from labeled.cluster.client import (
 from labeled.dataset.dataset import Dataset
 from labeled.errors import ClusterError
 from labeled.formats.replacing import check_target
+from labeled.writing.layouts import Storage
 from labeled.writing.packing import Begin, Packed
-from labeled.writing.write import (
-    DEFAULTS,
-    Path,
-    Planned,
-    WriteKeywords,
-    WriteOptions,
-    check_ending,
-    planned,
-)
+from labeled.writing.write import DEFAULTS, Path, Planned, WriteKeywords, check_ending, planned
 
 LOOK_S = 0.5  # how often progress is looked for, and whether somebody is there who can write
 
@@ -160,7 +153,7 @@ def _sent_off(
     client: distributed.Client,
     made: Planned,
     target: str,
-    asked: WriteOptions,
+    asked: Storage,
     hosts: Sequence[str],
     named: Sequence[str] | None,
     wait_s: float,

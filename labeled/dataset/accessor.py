@@ -20,16 +20,7 @@ from dask.base import is_dask_collection
 
 from labeled._validation import check_arguments
 from labeled.dataset.dataset import Dataset, spaces_of
-from labeled.device import (
-    adopted,
-    cupy_module,
-    device_number,
-    has_dlpack,
-    is_array,
-    is_cupy,
-    on_gpus,
-    to_device,
-)
+from labeled.device import adopted, device_number, has_dlpack, is_array, is_cupy, on_gpus, to_device
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError, did_you_mean
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions
@@ -238,8 +229,8 @@ class LabeledArray(_Served):
         dtype = data.dtype if device == "cpu" else data.dtype.newbyteorder("=")  # as on a GPU
         meta = np.empty((0,) * data.ndim, dtype)
         if device != "cpu":  # without a GPU none of CuPy's can be made, and NumPy's stand for them
-            with suppress(MissingExtraError):
-                meta = to_device(meta, device) if cupy_module().cuda.is_available() else meta
+            with suppress(MissingExtraError, LoaderError):
+                meta = to_device(meta, device)
         move = partial(to_device, device=device)
         data = data.map_blocks(move, dtype=dtype, meta=meta)
         return array.copy(deep=False, data=data)

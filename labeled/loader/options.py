@@ -35,14 +35,7 @@ from labeled.samplers.units import (
     units_of_groups,
     units_of_ranges,
 )
-from labeled.samplers.windows import (
-    Buckets,
-    Mode,
-    Order,
-    Weights,
-    balanced_weights,
-    checked_weights,
-)
+from labeled.samplers.windows import Buckets, Mode, Order, Weights, balanced_weights, valid_weights
 from labeled.selection import Selection
 from labeled.sources.source import Rows, Source, load_rows
 from labeled.transforms.running import CompiledPipeline, line_of
@@ -365,7 +358,7 @@ class OrderedRows:
         elif given is not None:
             if isinstance(given, str):
                 given = read_values("weights", given, sources, selections, classes=False)
-            self.weights = checked_weights(given, n_rows)
+            self.weights = valid_weights(given, n_rows)
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
         # Stored chunks of the source that is dearest to read again decide what is read together.

@@ -286,7 +286,7 @@ def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
     return weights
 
 
-def checked_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
+def valid_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
     """Return weights as float64, or say what is wrong with them."""
     try:
         found: FloatArray = np.asarray(weights, np.float64)
