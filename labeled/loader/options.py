@@ -42,7 +42,7 @@ from labeled.transforms.running import CompiledPipeline, line_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Self = TypeVar("Self")
+Owner = TypeVar("Owner")
 Options = TypeVar("Options")
 
 Shuffle = bool | Literal["full", "window"]
@@ -151,10 +151,9 @@ class BatchOptions:
                 own["max_lost"] = integer("max_lost", self.max_lost, least=0)
         given = set[str]()
         for one in fields(self):
-            value, alike = own.get(one.name), False
-            if isinstance(value, str | bool | np.bool_):
-                alike = value == one.default
-            if one.init and value is not one.default and not alike:
+            value = own.get(one.name)
+            plain = isinstance(value, str | bool | np.bool_)
+            if one.init and (value != one.default if plain else value is not one.default):
                 given.add(one.name)
         for option, others in _CLASH.items():
             if option not in given:
@@ -214,7 +213,7 @@ class BatchOptions:
 
 def takes_fields_of(
     options: Callable[P, Options],
-) -> Callable[[Callable[[Self, Options], R]], Callable[Concatenate[Self, P], R]]:
+) -> Callable[[Callable[[Owner, Options], R]], Callable[Concatenate[Owner, P], R]]:
     """Make a decorator: a method is called with the fields of a dataclass, and gets one of these.
 
     Raises
@@ -235,12 +234,12 @@ def takes_fields_of(
     4
     """
 
-    def decorate(call: Callable[[Self, Options], R]) -> Callable[Concatenate[Self, P], R]:
+    def decorate(call: Callable[[Owner, Options], R]) -> Callable[Concatenate[Owner, P], R]:
         shown, own = signature(options), signature(call)
         parameters = [next(iter(own.parameters.values())), *shown.parameters.values()]
 
         @wraps(call)
-        def made(self: Self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        def made(self: Owner, /, *args: P.args, **kwargs: P.kwargs) -> R:
             if not kwargs.keys() <= shown.parameters.keys():
                 check_keywords(call.__name__, kwargs, shown.parameters)
             return call(self, options(*args, **kwargs))

@@ -239,11 +239,9 @@ def check_looks(old: FileHeader, new: FileHeader, otherwise: str, *, coords: boo
     """
     check_same(old.stamp, "Try again")
     for name, source in old.sources.items():
-        there = new.sources.get(name)
+        there, of = new.sources.get(name), old.stamp.path
         if there is None or _looks(there, coords) != _looks(source, coords):
-            raise WriteError(
-                f"source {name!r} of {old.stamp.path!r} would be read otherwise {otherwise}"
-            )
+            raise WriteError(f"source {name!r} of {of!r} would be read otherwise {otherwise}")
 
 
 def _looks(source: SourceHeader, coords: bool) -> tuple[Any, ...]:
