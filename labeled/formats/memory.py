@@ -34,24 +34,20 @@ MOUNTED = Path("/sys/fs/cgroup")
 STATUS = Path("/proc/self/status")
 
 PAGE_BYTES, LINE_BYTES = 4096, 64
+# Within a page memory lies too close if it begins less than the first behind the bytes of the file.
+# It is made to begin at least the second behind them, at the beginning of a cache line.
 CLOSE_BYTES, DISTANCE_BYTES = 16, 256
-"""Within a page memory lies too close if it begins less than the first behind the bytes of the
-file. It is made to begin at least the second behind them, at the beginning of a cache line."""
 
-KEPT_BYTES = 16 * 1024 * 1024
-"""The largest buffer a thread keeps from one read to the next."""
+KEPT_BYTES = 16 * 1024 * 1024  # the largest buffer a thread keeps from one read to the next
 
-BLOCK_BYTES = 4 << 20
-"""What is read at once of examples out of order, or where HDF5 reads them."""
+BLOCK_BYTES = 4 << 20  # what is read at once of examples out of order, or where HDF5 reads them
 
-STREAMED_BYTES = 8 << 20
-"""Rows are scattered past the caches over arrays from this size on."""
+STREAMED_BYTES = 8 << 20  # rows are scattered past the caches over arrays from this size on
 
-PICKED_BYTES = 1 << 16
-"""Less than this is picked by NumPy, which is called sooner."""
+PICKED_BYTES = 1 << 16  # less than this is picked by NumPy, which is called sooner
 
+# so much is picked at a time where NumPy copies rows twice: the second time out of the cache
 CACHED_BYTES = 192 * 1024
-"""So much is picked at a time where NumPy copies rows twice: the second time out of the cache."""
 
 
 @functools.cache
@@ -104,8 +100,8 @@ def _lines(path: Path) -> list[str]:
 # where bytes are read to
 
 
+# buffers of each thread, by use; they stay in its cache because the next read reuses them
 _SCRATCH = threading.local()
-"""Buffers of each thread, by use; they stay in its cache because the next read reuses them."""
 
 
 def scratch(use: str, nbytes: int, offset: int = 0) -> Array:

@@ -54,9 +54,9 @@ from labeled.permute.plan import address_of
 CHECKSUM_BYTES = 4
 
 Options = tuple[int, ...]
+# decodes stored bytes into given memory, by the options of a filter, and returns how many bytes it
+# stored there
 Decode = Callable[[Options, Array, Array], int]
-"""Decodes stored bytes into given memory, by the options of a filter, and returns how many bytes
-it stored there."""
 
 
 class DecodeError(ValueError):
@@ -85,8 +85,8 @@ def _libdeflate() -> Any:
     return library
 
 
+# the decompressor of each thread: libdeflate decodes one stream at a time with it
 _OWN = threading.local()
-"""The decompressor of each thread: libdeflate decodes one stream at a time with it."""
 
 
 def _inflate(_: Options, data: Array, out: Array) -> int:
@@ -136,8 +136,8 @@ def _blosc(options: Options, data: Array, out: Array) -> int:
     return _imagecodecs("blosc", numthreads=1)(options, data, out)
 
 
+# what packs the blocks of bitshuffle, by number: as imagecodecs calls it
 _PACKERS = {0: "", 2: "lz4", 3: "zstd"}
-"""What packs the blocks of bitshuffle, by number: as imagecodecs calls it."""
 
 
 def _bits_of(options: Options) -> tuple[int, int, int]:
@@ -231,12 +231,10 @@ class Codec(NamedTuple):
     number: int
     library: str
     decode: Decode
+    # a function of the library and its option; None where rows are not written with it
     encode: tuple[str, str] | None = None
-    """A function of the library and its option; None where rows are not written with it."""
-    levels: tuple[int, int, int] = (0, 0, 0)
-    """Lowest, highest and usual."""
-    option: int | None = None
-    """The option of the filter, where that is not the level."""
+    levels: tuple[int, int, int] = (0, 0, 0)  # lowest, highest and usual
+    option: int | None = None  # the option of the filter, where that is not the level
 
 
 _CODECS = {
@@ -253,11 +251,11 @@ _CODECS = {
 
 _BY_NUMBER = {codec.number: codec for codec in _CODECS.values()}
 
+# those that rows can be written with, by what users call them
 CODECS = {name: codec for name, codec in _CODECS.items() if codec.encode is not None}
-"""Those that rows can be written with, by what users call them."""
 
+# what users call them, by the number of the filter
 NAMES = {codec.number: name for name, codec in CODECS.items()}
-"""What users call them, by the number of the filter."""
 
 
 # ---------------------------------------------------------------- undoing all filters of a chunk
