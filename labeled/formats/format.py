@@ -42,7 +42,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from labeled.errors import DimsError, FileFormatError, UnknownNameError, did_you_mean
+from labeled.errors import DimsError, FileFormatError, UnknownNameError, check_known
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, describe, native
 from labeled.formats.region import Array, Ints
@@ -208,15 +208,8 @@ def chosen_sources(there: Collection[str], options: Options, where: str) -> tupl
         If ``sources=`` or ``dims=`` names what is not there, or one source twice.
     """
     asked = tuple(sorted(there)) if options.sources is None else options.sources
-    known = frozenset(there)
-    given = (("sources=", asked), ("dims=", tuple(name for name, _ in options.dims)))
-    for argument, names in given:
-        for name in names:
-            if name not in known:
-                raise UnknownNameError(
-                    f"{argument} names {name!r}, which is not in {where}; "
-                    f"{did_you_mean(name, there)}"
-                )
+    for argument, names in (("sources=", asked), ("dims=", dict(options.dims))):
+        check_known(f"{argument} names", names, there, f"in {where}")
     check_once("sources=", asked)
     return asked
 

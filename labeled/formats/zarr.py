@@ -32,8 +32,8 @@ from labeled.formats.reader import (
     FileReader,
     Io,
     bands_of,
-    failed,
     groups_of,
+    naming_rows,
     native,
     put_parts,
     row_nbytes,
@@ -204,10 +204,8 @@ class ZarrReader(FileReader):
             )
         for parts in groups_of(runs, self.chunk_rows, self._chunks_each):
             start, stop = int(parts[0, 0]), int(parts[-1, 1])
-            try:
+            with naming_rows(source, start, stop, Exception):  # each codec has errors of its own
                 box = np.asarray(self._array[(slice(start, stop), *self._box)])
-            except Exception as fault:  # damaged chunks are as many errors as there are codecs
-                raise failed(source, start, stop, fault) from fault
             put_parts(out, places, parts, outer_take(box, self._inner))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.errors import FileFormatError, ReadError, UnknownNameError, did_you_mean, listed
+from labeled.errors import FileFormatError, ReadError, check_known, listed
 from labeled.formats.bytesource import is_packed, open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
@@ -264,12 +264,9 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
             return tuple(number_of(one, argument) for one in given)
         if isinstance(given, int) and -len(names) <= given < len(names):
             return given % len(names)
-        if given in names:
-            return names.index(given)
-        raise UnknownNameError(
-            f"{argument} names column {given!r}, but {path!r} has {len(names)} columns; "
-            f"{did_you_mean(str(given), names)}"
-        )
+        what = f"one of the {len(names)} columns of {path!r}"
+        check_known(f"{argument} names column", [given], names, what)
+        return names.index(given)
 
     found: dict[str, Chosen] = {}
     if options.labels is not None:
@@ -287,13 +284,9 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
             f"two sources of {path!r} would be called {LABELS!r}; pass names=[...], or name the "
             "sources with columns={...}"
         )
+    typed = dict(options.dtype) if isinstance(options.dtype, tuple) else {}
     known = {*names, *more, *found}
-    for name, _ in options.dtype if isinstance(options.dtype, tuple) else ():
-        if name not in known:
-            raise UnknownNameError(
-                f"dtype= names {name!r}, which is not a column or source of {path!r}; "
-                f"{did_you_mean(name, known)}"
-            )
+    check_known("dtype= names", typed, known, f"a column or source of {path!r}")
     return {**more, **found}
 
 

@@ -41,28 +41,11 @@ import numpy as np
 
 from labeled.errors import LabeledError, UnsafeFileError
 from labeled.formats.format import Options
+from labeled.formats.hdf5 import labels, safety
 from labeled.formats.hdf5.dtypes import ItemPart, columns_of, item_of, varies, why_not_a_source
-from labeled.formats.hdf5.labels import (
-    NON_COORDINATE,
-    SHAPE_LABELS,
-    SHAPES,
-    Axis,
-    Names,
-    Scale,
-    Scales,
-    scale_of,
-    short_attribute,
-)
+from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Names, Scale, Scales
 from labeled.formats.hdf5.metadata import OWN
-from labeled.formats.hdf5.safety import (
-    FoundObject,
-    NotThereError,
-    address,
-    find,
-    open_object,
-    resolve,
-    to_text,
-)
+from labeled.formats.hdf5.safety import FoundObject, NotThereError, address, find, to_text
 from labeled.formats.header import FileStamp, SourceHeader
 
 
@@ -167,12 +150,14 @@ def _walk(opening: Opening) -> Iterator[ArrayInfo]:
         for raw in sorted(group.id):
             name = to_text(raw)
             path, beyond = prefix + name, outside
-            shown = prefix + name.removeprefix(NON_COORDINATE)  # the name a netCDF user knows
+            shown = prefix + name.removeprefix(
+                labels.NON_COORDINATE
+            )  # the name a netCDF user knows
             try:
                 if links.get_info(raw).type == h5py.h5l.TYPE_HARD:
-                    thing = open_object(group, raw)
+                    thing = safety.open_object(group, raw)
                 else:
-                    thing, leads_out = resolve(group, name, allow_external=allow_external)
+                    thing, leads_out = safety.resolve(group, name, allow_external=allow_external)
                     beyond = outside or leads_out
             except (NotThereError, UnsafeFileError) as error:
                 lost = None if type(error) is NotThereError else error
@@ -201,15 +186,15 @@ def _kinds_of(info: ArrayInfo) -> Infos:
         why_not = "it is part of an index of PyTables"
     elif dataset is None:
         return [info]
-    elif short_attribute(dataset, "PSEUDOATOM") == "object":
+    elif labels.short_attribute(dataset, "PSEUDOATOM") == "object":
         why_not = "PyTables keeps pickled objects there, which may run code when they are read"
     elif info.path.endswith("table") and _CATEGORIES.fullmatch(info.path):
         why_not = "it names categories of a column of pandas"
     if why_not is not None:
         return [replace(info, why_not=why_not, error=None)]
     why_not = why_not_a_source(dataset)
-    if short_attribute(dataset, "CLASS") == "DIMENSION_SCALE":
-        scale = scale_of(dataset)
+    if labels.short_attribute(dataset, "CLASS") == "DIMENSION_SCALE":
+        scale = labels.scale_of(dataset)
         if scale.name in (SHAPES, SHAPE_LABELS):
             why_not = f"it holds the {scale.name!r} of a ragged source"
         elif not scale.has_values:
@@ -250,7 +235,7 @@ def _sparse_matrices(opening: Opening, infos: Infos, indptrs: Infos) -> Infos:
         name = info.name.removesuffix("/indptr")
         group = opening.base[name]
         shape = _shape_of_matrix(group)
-        kinds = (short_attribute(group, key) for key in ("encoding-type", "h5sparse_format"))
+        kinds = (labels.short_attribute(group, key) for key in ("encoding-type", "h5sparse_format"))
         if shape is not None:
             matrices.append(ArrayInfo(name, name, group, matrix=shape))
             for part in PARTS:
@@ -272,7 +257,7 @@ def _shape_of_matrix(group: h5py.Group) -> tuple[int, int] | None:
     written, barcodes = member(group, "shape"), member(group, "barcodes")
     for key, name in (("encoding-type", "shape"), ("h5sparse_format", "h5sparse_shape")):
         if key in group.attrs and name in group.attrs:
-            if short_attribute(group, key).removesuffix("_matrix") == "csr":
+            if labels.short_attribute(group, key).removesuffix("_matrix") == "csr":
                 shape = np.ravel(group.attrs[name]).tolist()
             break
     else:
@@ -320,10 +305,10 @@ def _rules_of(opening: Opening, infos: Infos) -> tuple[Sequence[Rule], str, str,
     base = opening.base
     if b"obs" in base.id:
         obs, var = (member(base, name, h5py.Group) for name in ("obs", "var"))
-        kind = short_attribute(base, "encoding-type")
+        kind = labels.short_attribute(base, "encoding-type")
         if obs is not None and var is not None:
-            index = short_attribute(var, "_index")
-            if kind == "anndata" or (not kind and index and short_attribute(obs, "_index")):
+            index = labels.short_attribute(var, "_index")
+            if kind == "anndata" or (not kind and index and labels.short_attribute(obs, "_index")):
                 return ANNDATA, "obs_names", "var_names", f"var/{index or '_index'}"
     names = {info.name for info in infos if info.is_array}
     for info in infos:

@@ -27,6 +27,7 @@ from labeled.errors import (
     FileFormatError,
     LabeledError,
     UnknownNameError,
+    check_known,
     did_you_mean,
     listed,
     warn,
@@ -302,11 +303,7 @@ def _example_dim(opening: Opening, described: Mapping[str, Described]) -> str | 
     asked = opening.options.example_dim
     if asked is not None:
         dims = {dim for each in described.values() for dim in each.header.dims}
-        if asked not in dims:
-            raise UnknownNameError(
-                f"example_dim={asked!r} is not a dim of file {opening.stamp.path!r}; "
-                f"{did_you_mean(asked, dims)}"
-            )
+        check_known("example_dim= names", [asked], dims, f"a dim of file {opening.stamp.path!r}")
         return asked
     found: set[str] = set()
     for each in described.values():
