@@ -42,12 +42,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
+
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, check_known
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, describe, native
 from labeled.formats.region import Array, Ints
 from labeled.ragged import RaggedReader
-from labeled.ragged.flat import AnyRows, elements_of
+from labeled.ragged.flat import AnyRows, Flat, check_sizes, copy_segments, elements_of
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,16 @@ class ExampleReader:
     def sizes(self, rows: AnyRows) -> Ints:
         """Return how many elements examples have."""
         return elements_of(self.shapes(rows))
+
+    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
+        raise NotImplementedError
+
+    def read_at(self, rows: AnyRows, out: Array, places: Ints, sizes: Ints) -> Ints:
+        """Read examples to their places; some formats know a way without flat values."""
+        values, offsets, shapes = self.read_flat(rows)
+        check_sizes(self.where, rows, np.diff(offsets), sizes)
+        copy_segments(out, places, values, offsets[:-1], sizes)
+        return shapes
 
 
 # what `sources=`, `dims=` and `example_dim=` ask for, alike for every format whose dims come from a

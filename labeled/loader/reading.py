@@ -29,7 +29,7 @@ import numpy as np
 from labeled.formats.reader import PIECE_BYTES, Cost, advise, cost, is_cold
 from labeled.permute.plan import address_of
 from labeled.ragged import Flat, FlatRows
-from labeled.ragged.flat import Array, Rows, block_cuts, elements_of, offsets_of, read_at
+from labeled.ragged.flat import Array, Rows, block_cuts, elements_of, offsets_of
 from labeled.samplers.windows import WindowRows
 from labeled.selection import Selection, rows_of, runs_of
 from labeled.sources.readers import cost_of
@@ -392,7 +392,7 @@ class RaggedSourceReader(SourceReader):
     def read(self, rows: Rows, places: Rows, out: Any) -> None:
         starts = out.offsets[places]
         sizes = out.offsets[places + 1] - starts
-        shapes = read_at(self.reader, rows, out.values, starts, sizes)
+        shapes = self.reader.read_at(rows, out.values, starts, sizes)
         if shapes.shape[1] != 1:
             out.shapes[places] = shapes
 

@@ -112,25 +112,14 @@ class RaggedReader(Stored, Protocol):
         Several threads decode where a reader can make use of them.
         """
 
+    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
+        """Read examples of known sizes, each to its place in `out`; return their shapes.
 
-def read_at(reader: RaggedReader, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-    """Read examples of known sizes, each to its place in `out`; return their shapes.
-
-    A reader that has a shorter way than through flat values offers it by this name.
-
-    Raises
-    ------
-    FileFormatError
-        If an example has another size; none of its file is written then.
-    """
-    own = getattr(reader, "read_at", None)
-    if own is not None:
-        shapes: Rows = own(rows, out, places, sizes)
-        return shapes
-    values, offsets, shapes = reader.read_flat(rows)
-    check_sizes(reader.where, rows, np.diff(offsets), sizes)
-    copy_segments(out, places, values, offsets[:-1], sizes)
-    return shapes
+        Raises
+        ------
+        FileFormatError
+            If an example has another size; none of its file is written then.
+        """
 
 
 def check_sizes(where: str, rows: AnyRows, found: Rows, sizes: Rows) -> None:
@@ -161,7 +150,7 @@ class FlatRows:
         return sizes
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Copy examples to their places."""
+        """Copy examples to their places; see :class:`RaggedReader`."""
         starts = self.flat.offsets[np.asarray(rows, np.int64)]
         check_sizes(self.where, rows, self.sizes(rows), sizes)
         copy_segments(out, places, self.flat.values, starts, sizes)

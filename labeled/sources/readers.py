@@ -20,14 +20,7 @@ from labeled.errors import ReadError
 from labeled.formats.reader import UNSTORED, ByteRanges, Cost, Joined, MemoryReader
 from labeled.formats.reader import Rows as FileRows
 from labeled.ragged import Flat, RaggedReader
-from labeled.ragged.flat import (
-    AnyRows,
-    Rows,
-    copy_segments,
-    elements_of,
-    offsets_of,
-    read_at,
-)
+from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
 
 Array = npt.NDArray[Any]
 
@@ -85,10 +78,10 @@ class JoinedRagged(Joined):
         return Flat(out, offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read examples to their places, file by file; see :func:`labeled.ragged.flat.read_at`."""
+        """Read examples to their places, file by file; see ``RaggedReader``."""
         shapes = np.empty((len(rows), self.n_axes), np.int64)
         for _, reader, own, which in self.by_list(rows):
-            shapes[which] = read_at(reader, own, out, places[which], sizes[which])
+            shapes[which] = reader.read_at(own, out, places[which], sizes[which])
         return shapes
 
 

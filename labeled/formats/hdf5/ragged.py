@@ -157,15 +157,13 @@ class FlatReader(StoredExamples):
         return Flat(out if cf is None else decode(out, cf), offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read examples to their places; see :func:`labeled.ragged.flat.read_at`."""
+        """Read examples to their places; directly, unless they are decoded then."""
+        if self.source.cf is not None:
+            return super().read_at(rows, out, places, sizes)
         starts, found = self._bounds(rows)
         check_sizes(self.where, rows, found, sizes)
         shapes = self._checked(rows, sizes)
-        if self.source.cf is None:
-            self._read(out, places, starts, sizes, 1)
-        else:
-            flat = self.read_flat(rows)
-            copy_segments(out, places, flat.values, flat.offsets[:-1], sizes)
+        self._read(out, places, starts, sizes, 1)
         return shapes
 
     def _read(self, out: Array, places: Rows, starts: Rows, sizes: Rows, threads: int) -> None:
