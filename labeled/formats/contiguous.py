@@ -108,8 +108,7 @@ class ContiguousReader(FileReader):
     def _offsets(self, rows: Ints) -> Ints:
         """Return where rows begin in the file; negative if they were never stored."""
         firsts, bases = self._stretches
-        at: Ints = bases[firsts.searchsorted(rows, side="right") - 1] + rows * self._plan.row_bytes
-        return at
+        return bases[firsts.searchsorted(rows, side="right") - 1] + rows * self._plan.row_bytes
 
     def _extents(self, runs: Ints) -> Ints:
         """Cut runs where stretches end: (byte offset, number of the first row, rows, first row)."""

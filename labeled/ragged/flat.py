@@ -142,12 +142,10 @@ class FlatRows:
         self.n_rows, self.n_axes = map(int, flat.shapes.shape)
 
     def shapes(self, rows: AnyRows) -> Rows:
-        shapes: Rows = self.flat.shapes[_index(rows)]
-        return shapes
+        return self.flat.shapes[_index(rows)]
 
     def sizes(self, rows: AnyRows) -> Rows:
-        sizes: Rows = np.diff(self.flat.offsets)[_index(rows)]
-        return sizes
+        return np.diff(self.flat.offsets)[_index(rows)]
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
         """Copy examples to their places; see :class:`RaggedReader`."""
@@ -264,7 +262,7 @@ def sizes_of(shapes: Rows, rows: AnyRows, where: str, itemsize: int = 1) -> Rows
     return elements_of(shapes)
 
 
-def _index(rows: AnyRows) -> Any:
+def _index(rows: AnyRows) -> slice | Rows:
     if isinstance(rows, range) and rows.step > 0:
         return slice(rows.start, rows.stop, rows.step)
     return np.asarray(rows, np.int64)

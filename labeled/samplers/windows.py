@@ -252,8 +252,7 @@ class Weights:
 
 def _below(targets: FloatArray, above: FloatArray) -> FloatArray:
     """Keep sums below their end, which rounding may reach."""
-    kept: FloatArray = np.minimum(targets, np.nextafter(above, 0.0))
-    return kept
+    return np.minimum(targets, np.nextafter(above, 0.0))
 
 
 def _uniform(n: int, key: int) -> FloatArray:
@@ -282,8 +281,7 @@ def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
             "turn one-hot labels into class numbers with argmax"
         )
     _, classes, counts = np.unique(found, return_inverse=True, return_counts=True)
-    weights: FloatArray = 1.0 / counts[classes]
-    return weights
+    return 1.0 / counts[classes]
 
 
 def valid_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:

@@ -147,8 +147,7 @@ def checksum(rows: Array) -> int:
         raw: Any = b"".join(struct.pack("<Q", len(text)) + text for text in texts)
     else:
         raw = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
-    found: int = deflate.crc32(raw)
-    return found
+    return int(deflate.crc32(raw))
 
 
 OFFSETS, SHAPES, DIMS = "ragged_offsets", "ragged_shapes", "ragged_dims"

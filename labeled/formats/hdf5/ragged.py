@@ -334,5 +334,4 @@ def _joined(starts: Rows, sizes: Rows) -> Rows:
 
 def _integers(reader: Reader, rows: AnyRows) -> Rows:
     """Read integers as int64; what does not fit comes out negative, and is refused later."""
-    values: Rows = read_rows(reader, rows).astype(np.int64, copy=False)
-    return values
+    return np.asarray(read_rows(reader, rows), np.int64)

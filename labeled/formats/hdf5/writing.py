@@ -71,10 +71,7 @@ def file_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return h5py.string_dtype() if dtype.kind == "O" and vlen_base(dtype) is None else dtype
 
 
-def vlen_dtype(base: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of rows of variable length; :func:`~.header.vlen_base` undoes it."""
-    made: np.dtype[Any] = h5py.vlen_dtype(base)
-    return made
+vlen_dtype = h5py.vlen_dtype  # of rows of variable length; header.vlen_base undoes it
 
 
 class SourceWriter:

@@ -548,8 +548,7 @@ def headers_of(file: RecordFile) -> Array:
 
 def body_begins(heads: Array) -> Rows:
     """Return where payloads begin, behind their headers and labels."""
-    begins: Rows = HEADER_BYTES + LABEL_BYTES * heads["flag"].astype(np.int64)
-    return begins
+    return HEADER_BYTES + LABEL_BYTES * heads["flag"].astype(np.int64)
 
 
 @lru_cache(maxsize=KEPT_FILES)
