@@ -257,11 +257,7 @@ class Ragged(Viewed):
 
     @check_arguments(but=("to",))
     def pad(
-        self,
-        to: int | Mapping[str, int] | None = None,
-        *,
-        value: Any = 0,
-        mask: bool = False,
+        self, to: int | Mapping[str, int] | None = None, *, value: Any = 0, mask: bool = False
     ) -> Any:
         """Read all examples into one dense array, each starting at index 0 of every axis.
 
