@@ -89,6 +89,11 @@ class ByteRanges:
     lengths: Ints
     chunks_decoded: int = 0
 
+    @classmethod
+    def elsewhere(cls, lengths: Ints, chunks_decoded: int = 0) -> ByteRanges:
+        """Count ranges that another library fetches, where it alone knows."""
+        return cls(None, np.full(len(lengths), UNSTORED), lengths, chunks_decoded)
+
 
 class Reader(Stored, Protocol):
     """Rows of one source: stored values in native byte order.
@@ -343,11 +348,6 @@ def describe(source: SourceHeader) -> str:
     return f"source {source.name!r} in {source.file.path!r}"
 
 
-def failed(source: SourceHeader, start: int, stop: int, fault: Exception) -> ReadError:
-    """Return the error that names file, source and rows of what the system raised."""
-    return ReadError(f"{describe(source)}, rows {start} to {stop - 1}: {fault}")
-
-
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype handed out: native byte order, h5py's notes left behind.
 
@@ -526,7 +526,9 @@ class naming_rows:
 
     def __exit__(self, kind: Any, fault: Any, _: object) -> None:
         if isinstance(fault, self._faults) and not isinstance(fault, LabeledError):
-            raise failed(self._source, *self._rows, fault) from fault
+            start, stop = self._rows
+            where = f"{describe(self._source)}, rows {start} to {stop - 1}"
+            raise ReadError(f"{where}: {fault}") from fault
 
 
 # readers over arrays and over readers

@@ -27,7 +27,6 @@ from labeled.formats.cf import cf_of
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
 from labeled.formats.reader import (
-    UNSTORED,
     ByteRanges,
     FileReader,
     Io,
@@ -210,10 +209,8 @@ class ZarrReader(FileReader):
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Count touched chunks, by what they hold decoded: zarr alone knows where they are."""
-        touched = np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows)
-        size = self.chunk_rows * self.row_bytes
-        lengths = np.full(len(touched), size)
-        return (ByteRanges(None, np.full(len(touched), UNSTORED), lengths, len(touched)),)
+        n = len(np.unique(bands_of(runs, self.chunk_rows)[:, 0] // self.chunk_rows))
+        return (ByteRanges.elsewhere(np.full(n, self.chunk_rows * self.row_bytes), n),)
 
 
 def _stored_bytes(sources: Sequence[SourceHeader]) -> list[int]:

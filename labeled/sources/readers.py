@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +16,7 @@ from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.errors import ReadError
-from labeled.formats.reader import UNSTORED, ByteRanges, Cost, Joined, MemoryReader
+from labeled.formats.reader import ByteRanges, Cost, Joined, MemoryReader, row_nbytes
 from labeled.formats.reader import Rows as FileRows
 from labeled.ragged import Flat, RaggedReader
 from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
@@ -149,8 +148,8 @@ class BlockReader:
 
     def byte_ranges(self, rows: FileRows) -> Sequence[ByteRanges]:
         """Count the block as read: what a graph reads to compute it is not known."""
-        n_bytes = np.array([self.n_rows * math.prod(self.row_shape) * self.dtype.itemsize])
-        return (ByteRanges(None, np.full(1, UNSTORED), n_bytes, 1),)
+        n_bytes = self.n_rows * row_nbytes(self.row_shape, self.dtype)
+        return (ByteRanges.elsewhere(np.array([n_bytes]), 1),)
 
 
 def in_blocks(array: xr.DataArray) -> xr.DataArray:

@@ -332,8 +332,7 @@ class EachRowsReader(FileReader):
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Count a call an example: only HDF5 knows where they are."""
-        n = count(runs)
-        return (ByteRanges(None, np.full(n, UNSTORED), np.full(n, self.source.row_bytes)),)
+        return (ByteRanges.elsewhere(np.full(count(runs), self.source.row_bytes)),)
 
 
 class EachReader(ExampleReader):

@@ -205,7 +205,7 @@ class H5pyReader(FileReader):
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Estimate: decoded bytes of the rows, since only HDF5 knows what it fetches."""
         rows = np.array([int(p[-1, 1] - p[0, 0]) for p in self._calls(runs)], np.int64)
-        return (ByteRanges(None, np.full(len(rows), UNSTORED), rows * self._box_bytes),)
+        return (ByteRanges.elsewhere(rows * self._box_bytes),)
 
 
 class SparseReader(FileReader):
