@@ -85,6 +85,7 @@ from labeled.selection import rows_of
 
 EXAMPLE = "batch"
 
+# dims, and why examples are ragged where they are
 SOURCES = {
     "images": ((EXAMPLE, "height", "width", "channel"), "every picture has its own shape"),
     "labels": ((EXAMPLE, "label"), "records have different numbers of labels"),
@@ -92,24 +93,20 @@ SOURCES = {
     "encoded": ((EXAMPLE, "byte"), "every payload has its own length"),
     "records": ((EXAMPLE, "byte"), "every payload has its own length"),
 }
-"""Dims, and why examples are ragged where they are."""
 ON_REQUEST = {"encoded": "the bytes of payloads, undecoded; ask for it by name with sources="}
 NAMES = {
     "images": ("ids", "images", "labels"),
     "labelled": ("encoded", "ids", "labels"),
     "raw": ("records",),
 }
-ENCODED = Filter(0, "decoded")
-"""Pictures are expensive to read: they have to be decoded."""
+ENCODED = Filter(0, "decoded")  # pictures are expensive to read: they have to be decoded
 
-PEEKED_ROWS = 8
-"""Records of a file that are looked at for pictures."""
+PEEKED_ROWS = 8  # records of a file that are looked at for pictures
 
+# how many times larger than its bytes a picture is taken to be while it is decoded
 DECODED_TIMES = 24
-"""How many times larger than its bytes a picture is taken to be while it is decoded."""
 
-MANY_ROWS = 16
-"""Pictures that are worth several threads, where they are asked for at once."""
+MANY_ROWS = 16  # pictures that are worth several threads, where they are asked for at once
 
 
 # options
@@ -255,8 +252,7 @@ class Detail(NamedTuple):
     """What readers of one source of a record file need to know."""
 
     records: RecordFile
-    decoding: Decoding
-    """Of pictures."""
+    decoding: Decoding  # of pictures
 
 
 # opening
