@@ -296,14 +296,14 @@ def spread(starts: Rows, counts: Rows) -> Rows:
 
 
 def merged_runs(starts: Rows, stops: Rows) -> Rows:
-    """Return ascending stretches as runs, joined where they touch.
+    """Return stretches as runs, joined where they touch or overlap; starts and stops ascend.
 
     Examples
     --------
     >>> merged_runs(np.array([2, 3, 7]), np.array([3, 4, 8])).tolist()
     [[2, 4], [7, 8]]
     """
-    gap = np.flatnonzero(starts[1:] != stops[:-1])
+    gap = np.flatnonzero(starts[1:] > stops[:-1])
     first = np.concatenate([starts[:1], starts[gap + 1]])
     stop = np.concatenate([stops[gap], stops[-1:]])
     return np.stack([first, stop], axis=1)

@@ -54,7 +54,7 @@ from labeled.ragged.flat import (
     offsets_of,
     sizes_of,
 )
-from labeled.selection import runs_of
+from labeled.selection import merged_runs, runs_of
 
 # how a row of variable length is stored, in a file with addresses of eight bytes
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
@@ -326,10 +326,7 @@ def byte_order_lost() -> bool:
 
 def _joined(starts: Rows, sizes: Rows) -> Rows:
     """Return ascending segments of values, none empty, as runs: joined where they meet."""
-    ends = np.maximum.accumulate(starts + sizes)
-    fresh = np.flatnonzero(starts[1:] > ends[:-1]) + 1
-    begins = np.append(starts[:1], starts[fresh])
-    return np.stack((begins, np.append(ends[fresh - 1], ends[-1:])), axis=1)
+    return merged_runs(starts, np.maximum.accumulate(starts + sizes))
 
 
 def _integers(reader: Reader, rows: AnyRows) -> Rows:
