@@ -38,53 +38,31 @@ a row gets is a function of (seed, epoch, row) alone.
 >>> augment = Augment([RandomCrop(28), Mirror(), Normalize(mean=128, std=64)])
 """
 
-from labeled.transforms.augment import Augment, Decode, PictureTransform
-from labeled.transforms.kinds import (
-    Affine,
-    Contrast,
-    Crop,
-    Illumination,
-    Jitter,
-    Mirror,
-    Normalize,
-    Pad,
-    RandomCrop,
-    RandomResizedCrop,
-    Resize,
-    ShiftHSL,
-)
-from labeled.transforms.means import mean_image, read_mean_file, write_mean_file
-from labeled.transforms.pipeline import SampleContext, Stages, takes, whole
-from labeled.transforms.sample import RowSpec, Sample, Stack, stack
-from labeled.transforms.series import synchronise, time_windows
-
-__all__ = [
-    "Affine",
-    "Augment",
-    "Contrast",
-    "Crop",
-    "Decode",
-    "Illumination",
-    "Jitter",
-    "Mirror",
-    "Normalize",
-    "Pad",
-    "PictureTransform",
-    "RandomCrop",
-    "RandomResizedCrop",
-    "Resize",
-    "RowSpec",
-    "Sample",
-    "SampleContext",
-    "ShiftHSL",
-    "Stack",
-    "Stages",
-    "mean_image",
-    "read_mean_file",
-    "stack",
-    "synchronise",
-    "takes",
-    "time_windows",
-    "whole",
-    "write_mean_file",
-]
+from labeled.transforms.augment import Augment as Augment
+from labeled.transforms.augment import Decode as Decode
+from labeled.transforms.augment import PictureTransform as PictureTransform
+from labeled.transforms.kinds import Affine as Affine
+from labeled.transforms.kinds import Contrast as Contrast
+from labeled.transforms.kinds import Crop as Crop
+from labeled.transforms.kinds import Illumination as Illumination
+from labeled.transforms.kinds import Jitter as Jitter
+from labeled.transforms.kinds import Mirror as Mirror
+from labeled.transforms.kinds import Normalize as Normalize
+from labeled.transforms.kinds import Pad as Pad
+from labeled.transforms.kinds import RandomCrop as RandomCrop
+from labeled.transforms.kinds import RandomResizedCrop as RandomResizedCrop
+from labeled.transforms.kinds import Resize as Resize
+from labeled.transforms.kinds import ShiftHSL as ShiftHSL
+from labeled.transforms.means import mean_image as mean_image
+from labeled.transforms.means import read_mean_file as read_mean_file
+from labeled.transforms.means import write_mean_file as write_mean_file
+from labeled.transforms.pipeline import SampleContext as SampleContext
+from labeled.transforms.pipeline import Stages as Stages
+from labeled.transforms.pipeline import takes as takes
+from labeled.transforms.pipeline import whole as whole
+from labeled.transforms.sample import RowSpec as RowSpec
+from labeled.transforms.sample import Sample as Sample
+from labeled.transforms.sample import Stack as Stack
+from labeled.transforms.sample import stack as stack
+from labeled.transforms.series import synchronise as synchronise
+from labeled.transforms.series import time_windows as time_windows
