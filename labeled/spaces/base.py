@@ -278,7 +278,6 @@ class ArraySpace(Space):
     sparse = False
     """Whether batches are scipy sparse arrays."""
     dim = 0
-    _batch_axis = 0
 
     def _settle(self, **checked: Any) -> None:
         """Put checked values in the place of those given."""
@@ -314,7 +313,7 @@ class ArraySpace(Space):
 
     def get_batch_axis(self) -> int:
         """Return the position of the batch axis."""
-        return self._batch_axis
+        return 0
 
     def get_total_dimension(self) -> int:
         return math.prod(self.sizes(1))

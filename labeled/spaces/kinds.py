@@ -204,10 +204,6 @@ class ConvNDSpace(ArraySpace):
     family: ClassVar[str] = "images"
     n_spatial: ClassVar[int | None] = None
     """How many spatial axes there must be."""
-    # worked out once, because they are looked at for every batch
-    _before: tuple[int, ...] = field(default=(), init=False, repr=False)
-    _after: tuple[int, ...] = field(default=(), init=False, repr=False)
-    _batch_axis: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         name, given = type(self).__name__, (self.channels, self.num_channels)
@@ -219,24 +215,20 @@ class ConvNDSpace(ArraySpace):
         if len(counts) != 1:
             wrong = f"found channels={given[0]}, num_channels={given[1]}"
             raise SpaceError(f"{name} takes exactly one of channels= and num_channels=, {wrong}")
-        length: dict[str | int, int] = {"c": counts.pop()}
-        for i, n in enumerate(self.shape):
-            length[i] = length_of(f"{name}: shape[{i}]", n)
-        channels, *shape = length.values()
-        expected = canonical_axes(len(shape))
+        shape = tuple(length_of(f"{name}: shape[{i}]", n) for i, n in enumerate(self.shape))
+        expected, channels = canonical_axes(len(shape)), counts.pop()
         axes = expected if self.axes is None else _ordered(self.axes, expected, name)
-        at = axes.index("b")
-        object.__setattr__(self, "num_channels", channels)
-        object.__setattr__(self, "_batch_axis", at)
-        object.__setattr__(self, "_before", tuple(map(length.__getitem__, axes[:at])))
-        object.__setattr__(self, "_after", tuple(map(length.__getitem__, axes[at + 1 :])))
-        self._settle(shape=tuple(shape), channels=channels, axes=axes)
+        self._settle(shape=shape, channels=channels, num_channels=channels, axes=axes)
 
     def axis_names(self) -> Any:
         return self.axes
 
     def sizes(self, n: int) -> tuple[int, ...]:
-        return (*self._before, n, *self._after)
+        length: dict[Any, int] = {"b": n, "c": self.channels, **dict(enumerate(self.shape))}
+        return tuple(map(length.__getitem__, self.axes))
+
+    def get_batch_axis(self) -> int:
+        return tuple(self.axes).index("b")
 
     def with_axes(self, axes: Sequence[str | int]) -> Self:
         """Return this space in another axis order."""
