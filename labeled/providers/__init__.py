@@ -120,16 +120,12 @@ class DataProvider:
             size, *first = self._declared(batch)
             found = data, label = _lengths_of(batch)
             if found != tuple(first):
-                raise ArrayError(
-                    f"batch {number} holds data {data} and labels {label}, the first one "
-                    f"{first[0]} and {first[1]} (lengths of one sample)"
-                )
-            missing = size - batch.batch_size
+                wrong = f"batch {number} holds data {data} and labels {label}, the first one "
+                raise ArrayError(f"{wrong}{first[0]} and {first[1]} (lengths of one sample)")
+            n, missing = batch.batch_size, size - batch.batch_size
             if missing < 0:
-                raise ArrayError(
-                    f"batch {number} holds {batch.batch_size} samples; give at most the batch size "
-                    f"{size}"
-                )
+                most = f"give at most the batch size {size}"
+                raise ArrayError(f"batch {number} holds {n} samples; {most}")
             rows = None if batch.rows is None else np.append(batch.rows, np.full(missing, -1))
             data, label = (
                 {name: self._whole(array, missing, padding) for name, array in arrays.items()}
@@ -144,10 +140,8 @@ class DataProvider:
         if missing:
             dtype, n = dtype_of(array), int(array.shape[0])
             if not can_hold(dtype, padding):
-                raise LoaderError(
-                    f"a short batch of dtype {dtype} cannot be padded with {padding!r}; give "
-                    "data_padding or label_padding"
-                )
+                wrong = f"a short batch of dtype {dtype} cannot be padded with {padding!r}"
+                raise LoaderError(f"{wrong}; give data_padding or label_padding")
             shape, value = (n + missing, *array.shape[1:]), padding_of(dtype, padding)
             padded = namespace(array).full(shape, value, dtype=array.dtype)
             padded[:n, ...] = array
@@ -280,10 +274,8 @@ def provider_of(
     for name in data.keys() & label.keys():
         raise LoaderError(f"the name {name!r} is given twice among data and labels")
     if roll_over and loading.get("errors") == "skip":
-        raise LoaderError(
-            "errors='skip' leaves rows out, so that a last batch is not filled up with others: "
-            "pad it instead (roll_over=False)"
-        )
+        wrong = "errors='skip' leaves rows out, so that a last batch is not filled up with others"
+        raise LoaderError(f"{wrong}: pad it instead (roll_over=False)")
     used = list(dict.fromkeys([*data.values(), *label.values()]))
     size = integer("batch_size", batch_size, least=0) or shapes[used[0]][0]
     if not size:
@@ -306,9 +298,8 @@ def _by_name(
     found = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     if len(found) < len(names):
         again = next(name for name in found if list(names).count(name) > 1)
-        raise LoaderError(
-            f"{option}= names {again!r} twice; give it two names by a mapping from name to source"
-        )
+        remedy = "give it two names by a mapping from name to source"
+        raise LoaderError(f"{option}= names {again!r} twice; {remedy}")
     for name in found.values():
         if name not in sources:
             raise UnknownNameError(f"no source {name!r} to provide; {did_you_mean(name, sources)}")
@@ -523,9 +514,8 @@ class _Once:
         for item in self._items:
             yield item
             if number != self._number:
-                raise LoaderError(
-                    f"this loop ended when another one over the same iterator began; {remedy}"
-                )
+                wrong = "this loop ended when another one over the same iterator began"
+                raise LoaderError(f"{wrong}; {remedy}")
 
 
 def _again(items: Iterable[Any], _number: int) -> Iterator[Any]:
@@ -540,11 +530,9 @@ def _called(function: Callable[..., Iterable[Any]], seed: int | None, number: in
         drawn = [np.random.Generator(np.random.Philox(key=key_of(seed, number, "provider")))]
     made = function(*drawn)
     if not hasattr(made, "__iter__"):
-        title = getattr(function, "__qualname__", function)
-        raise LoaderError(
-            f"{title} returned {type(made).__name__}, which yields no batches; "
-            "let it yield them, or return an iterable"
-        )
+        title, found = getattr(function, "__qualname__", function), type(made).__name__
+        wrong = f"{title} returned {found}, which yields no batches"
+        raise LoaderError(f"{wrong}; let it yield them, or return an iterable")
     return iter(made)
 
 
@@ -680,16 +668,14 @@ def samples_of(name: str, value: Any) -> Array:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ArrayError(f"{name!r} must be an array of samples: {error}") from None
     if dtype_of(found).kind == "O" or not found.shape:
-        raise ArrayError(
-            f"{name!r} must be an array of samples: {type(value).__name__} {value!r:.60} makes "
-            f"one of shape {tuple(found.shape)} and dtype {found.dtype}"
-        )
+        shown = f"{type(value).__name__} {value!r:.60}"
+        made = f"{shown} makes one of shape {tuple(found.shape)} and dtype {found.dtype}"
+        raise ArrayError(f"{name!r} must be an array of samples: {made}")
     return found
 
 
 def _check_unmasked(name: str, value: Any) -> None:
     """Raise :class:`ArrayError` for a masked array, whose mask nobody would see."""
     if isinstance(value, np.ma.MaskedArray):
-        raise ArrayError(
-            f"{name!r} is a masked array, whose mask would be lost; give it with its gaps filled"
-        )
+        wrong = f"{name!r} is a masked array, whose mask would be lost"
+        raise ArrayError(f"{wrong}; give it with its gaps filled")

@@ -65,10 +65,8 @@ class DataBatch:
                 raise ArrayError(f"{name!r} must be an array of samples, not {array!r:.60}")
         sizes = {name: int(array.shape[axis]) for name, array in self._arrays.items()}
         if len(set(sizes.values())) > 1:
-            raise ArrayError(
-                f"the arrays of a batch hold different numbers of samples: {sizes} (batch axis "
-                f"{self.axes!r})"
-            )
+            wrong = f"the arrays of a batch hold different numbers of samples: {sizes}"
+            raise ArrayError(f"{wrong} (batch axis {self.axes!r})")
         n = self.batch_size
         if self.count_samples == ALL:
             object.__setattr__(self, "count_samples", n)
@@ -141,10 +139,10 @@ class DataBatch:
 
     def _load(self, arrays: Mapping[str, Array], targets: Sequence[Any], what: str) -> None:
         if not isinstance(targets, list | tuple) or len(targets) != len(arrays):
-            raise ArrayError(
-                f"load_{what} takes a list of targets, one for each of {list(arrays)}; found "
-                f"{len(targets) if isinstance(targets, list | tuple) else type(targets).__name__}"
-            )
+            listed = isinstance(targets, list | tuple)
+            found = len(targets) if listed else type(targets).__name__
+            wanted = f"a list of targets, one for each of {list(arrays)}"
+            raise ArrayError(f"load_{what} takes {wanted}; found {found}")
         copies = [
             self._copy(name, array, pair)
             for (name, array), target in zip(arrays.items(), targets, strict=True)
@@ -163,20 +161,17 @@ class DataBatch:
             which, place = pair
         place = adopted(place) if is_foreign(place) else place
         if not isinstance(which, slice | range) or not is_array(place):
-            raise ArrayError(
-                f"{pair!r:.60} cannot be filled with {name!r}: give an array, or a list of (slice, "
-                "array) pairs"
-            )
+            remedy = "give an array, or a list of (slice, array) pairs"
+            raise ArrayError(f"{pair!r:.60} cannot be filled with {name!r}: {remedy}")
         if isinstance(place, np.ndarray) and not place.flags.writeable:
             raise ArrayError(f"the target for {name!r} is read-only; give a copy of it")
         samples = slice(which.start, which.stop, which.step)
         part = array[samples if self.axes == "first" else (..., samples)]
         part = adopted(part) if is_foreign(part) else part
-        if tuple(place.shape) != tuple(part.shape):
-            raise ArrayError(
-                f"samples {which} of {name!r} have shape {tuple(part.shape)}, their target "
-                f"{tuple(place.shape)}"
-            )
+        shape, wanted = tuple(place.shape), tuple(part.shape)
+        if shape != wanted:
+            wrong = f"samples {which} of {name!r} have shape {wanted}"
+            raise ArrayError(f"{wrong}, their target {shape}")
         return place, part
 
     def __repr__(self) -> str:
