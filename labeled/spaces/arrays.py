@@ -161,10 +161,8 @@ def check_fits(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> N
         return
     value, position = offender
     row = position[batch_axis] if stored is None else int(stored.row[position[0]])
-    raise SpaceError(
-        f"value {value} in row {row} does not fit {wanted} "
-        f"({limits.min} to {limits.max}); ask for a wider dtype"
-    ).at_row(row)
+    wrong = f"value {value} in row {row} does not fit {wanted} ({limits.min} to {limits.max})"
+    raise SpaceError(f"{wrong}; ask for a wider dtype").at_row(row)
 
 
 def _first_outside(x: Array, low: int, high: int) -> tuple[int, tuple[int, ...]] | None:
@@ -236,9 +234,8 @@ def check_labels(labels: Array, max_labels: int | None) -> None:
     """
     found = dtype_of(labels)
     if found.kind not in "iu":
-        raise SpaceTypeError(
-            f"labels must be integers, found {found}; cast them first, e.g. with astype('int64')"
-        )
+        remedy = "cast them first, e.g. with astype('int64')"
+        raise SpaceTypeError(f"labels must be integers, found {found}; {remedy}")
     top = np.iinfo(found).max if max_labels is None else max_labels - 1
     offender = _first_outside(labels, 0, int(top))
     if offender is not None:

@@ -149,11 +149,10 @@ def undo_format(x: xr.DataArray) -> xr.DataArray:
         return restored.transpose(*order, transpose_coords=False)
     order, encoding = x.encoding.get(ORIGIN, (None, None))
     if order is None:
-        raise DimsError(
-            f"dims {x.dims} carry no record of how they were formatted (attribute {RECORD!r}, "
-            f"encoding {ORIGIN!r}); format the array for the space it came from instead. Labels "
-            "that became indicators do not come back"
-        )
+        kept = f"attribute {RECORD!r}, encoding {ORIGIN!r}"
+        wrong = f"dims {x.dims} carry no record of how they were formatted ({kept})"
+        remedy = "format the array for the space it came from instead"
+        raise DimsError(f"{wrong}; {remedy}. Labels that became indicators do not come back")
     added = [dim for dim in x.dims if dim not in order]
     if len(x.dims) - len(added) != len(order) or any(x.sizes[dim] > 1 for dim in added):
         raise DimsError(f"dims {x.dims} are no longer those that {order} became")
@@ -265,11 +264,10 @@ def _record_of(x: xr.DataArray) -> dict[str, Any] | None:
     if not isinstance(record, dict) or not {"dim", "dims", "sizes", "order"} <= {*record}:
         return None  # an attribute of somebody else
     if x.ndim != 2 or x.sizes.get(record["dim"]) != math.prod(record["sizes"]):
-        raise DimsError(
-            f"the array has lengths {dict(x.sizes)}, but its record says that "
-            f"{record['dim']!r} is made of {record['dims']} of lengths {record['sizes']}; "
-            f"undo the flattening before selecting from it or renaming {record['dim']!r}"
-        )
+        feature = repr(record["dim"])
+        made = f"{feature} is made of {record['dims']} of lengths {record['sizes']}"
+        wrong = f"the array has lengths {dict(x.sizes)}, but its record says that {made}"
+        raise DimsError(f"{wrong}; undo the flattening before selecting or renaming {feature}")
     return record
 
 

@@ -439,9 +439,8 @@ def space_of(
     who = "a source" if name is None else f"source {name!r}"
     lengths = tuple(shape[1:] if len(shape) == len(dims) else shape)
     if not dims or len(lengths) != len(dims) - 1:
-        raise DimsError(
-            f"{who} has {len(dims)} dims {tuple(dims)}, which do not fit the shape {tuple(shape)}"
-        )
+        wrong = f"{who} has {len(dims)} dims {tuple(dims)}"
+        raise DimsError(f"{wrong}, which do not fit the shape {tuple(shape)}")
     found = np.dtype(dtype)
     if found.kind == "O":
         raise SpaceTypeError(f"{who} has rows of different lengths, which have no space of a batch")

@@ -194,10 +194,8 @@ def open_pictures(images: Any, dims: Dims | None, *, batch: bool = False) -> Ope
     pictures = [view[0] for view, _ in views]
     kinds = sorted({f"{one.shape[2]} of {one.dtype}" for one in pictures})
     if len(kinds) > 1:
-        raise AugmentError(
-            f"pictures have channels {' and '.join(kinds)}; give all one dtype and the same number "
-            "of channels, encoded ones when they are opened (channels=3)"
-        )
+        wrong = f"pictures have channels {' and '.join(kinds)}; give all one dtype and the same"
+        raise AugmentError(f"{wrong} number of channels, encoded ones when opened (channels=3)")
     return Opened(pictures, {"b": source.dims[0], **views[0][1]}, source)
 
 
@@ -208,25 +206,21 @@ def _view(array: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Array,
     """
     if not isinstance(array, np.ndarray) or array.dtype.kind not in "uif":
         kind = "lazy" if hasattr(array, "dask") else getattr(array, "dtype", "")
-        raise AugmentError(
-            f"pictures must be numbers in NumPy arrays, or in a DataArray; found "
-            f"{type(array).__name__} {kind}: load lazy ones (or use batches(pipeline=...)), copy "
-            "others to the host, or cast them"
-        )
+        remedy = "load lazy ones (or use batches(pipeline=...)), copy others to the host, or cast"
+        given = f"found {type(array).__name__} {kind}: {remedy} them"
+        raise AugmentError(f"pictures must be numbers in NumPy arrays, or in a DataArray; {given}")
     if dims is None or len(dims) != array.ndim:
-        raise DimsError(
-            f"dims={dims} do not name the axes of an array of shape {array.shape}; pass "
-            "dims=('batch', 'channel', 'height', 'width'), in its order, or a DataArray"
-        )
+        wrong = f"dims={dims} do not name the axes of an array of shape {array.shape}"
+        remedy = "pass dims=('batch', 'channel', 'height', 'width'), in its order, or a DataArray"
+        raise DimsError(f"{wrong}; {remedy}")
     found = find_axes(dims, 2)
     if batch and "b" not in found.dim_of_axis and len(found.others) == 1:
         found = find_axes(dims, 2, {"b": found.others[0]})
     axis_of = {dim: axis for axis, dim in found.dim_of_axis.items()}
     if found.others or not {0, 1} <= set(axis_of.values()) <= {*EVERY}:
-        raise DimsError(
-            f"dims {tuple(dims)} are not those of pictures: height and width, and at most batch "
-            "and channel; rename the others, or select one of them"
-        )
+        wanted = "height and width, and at most batch and channel"
+        remedy = "rename the others, or select one of them"
+        raise DimsError(f"dims {tuple(dims)} are not those of pictures: {wanted}; {remedy}")
     names = {axis_of[dim]: dim for dim in dims}
     axes = list(names)
     view = array.transpose([axes.index(axis) for axis in EVERY if axis in names])

@@ -76,10 +76,8 @@ class Crop(PictureTransform):
             corners[:, axis] = corners[:, axis] if start is None else start
         beyond = (corners > rest).any(axis=1)
         if beyond.any():
-            plan.refuse(
-                f"window {size} at y={self.y}, x={self.x} reaches beyond {plan.name_first(beyond)}",
-                UnfitPictureError,
-            )
+            window = f"window {size} at y={self.y}, x={self.x}"
+            plan.refuse(f"{window} reaches beyond {plan.name_first(beyond)}", UnfitPictureError)
         plan.crop(corners, size)
 
 
@@ -133,10 +131,9 @@ class Pad(PictureTransform):
     def add_to(self, plan: PicturePlan, random: RowRandom) -> None:
         down, across = size_of("width", self.width, least=0)
         widths = ((down, down), (across, across), (0, 0))
-        plan.change(
-            lambda x, _: np.pad(x, widths, constant_values=in_dtype(np.array(self.fill), x.dtype)),
-            plan.sizes + np.array([2 * down, 2 * across]),
-        )
+        fill = in_dtype(np.array(self.fill), plan.dtype)
+        larger = plan.sizes + np.array([2 * down, 2 * across])
+        plan.change(lambda x, _: np.pad(x, widths, constant_values=fill), larger)
 
 
 def margins(plan: PicturePlan, size: PictureSize) -> IntArray:
@@ -150,11 +147,9 @@ def margins(plan: PicturePlan, size: PictureSize) -> IntArray:
     rest = plan.sizes - size
     unfit = (rest < 0).any(axis=1)
     if unfit.any():
-        plan.refuse(
-            f"{plan.name_first(unfit)} has no window of {size}; put Resize(least={size}) or Pad "
-            "before the crop",
-            UnfitPictureError,
-        )
+        remedy = f"put Resize(least={size}) or Pad before the crop"
+        wrong = f"{plan.name_first(unfit)} has no window of {size}"
+        plan.refuse(f"{wrong}; {remedy}", UnfitPictureError)
     return rest
 
 
@@ -412,10 +407,9 @@ class Normalize(PictureTransform):
             if n not in (1, plan.n_channels):
                 plan.refuse(f"{name} has {n} channels, pictures have {plan.n_channels}")
         if mean.ndim == 3 and mean.shape[:2] != plan.size:
-            plan.refuse(
-                f"the mean image is {mean.shape[0]} x {mean.shape[1]}, pictures are "
-                f"{plan.size or 'of different sizes'} by then; crop or resize them to its size"
-            )
+            wrong = f"pictures are {plan.size or 'of different sizes'} by then"
+            found = f"the mean image is {mean.shape[0]} x {mean.shape[1]}"
+            plan.refuse(f"{found}, {wrong}; crop or resize them to its size")
         scale = self.scale / std
         shift = -mean * scale
         if mean.ndim == 1:

@@ -93,10 +93,8 @@ class PicturePlan:
     def check_colours(self, why: str) -> None:
         """Refuse pictures without the three channels R, G and B."""
         if self.n_channels != 3:
-            self.refuse(
-                f"{why} needs 3 channels, R, G and B, found {self.n_channels}; leave it out, or "
-                "name the dims so that the channels are found"
-            )
+            wrong = f"{why} needs 3 channels, R, G and B, found {self.n_channels}"
+            self.refuse(f"{wrong}; leave it out, or name the dims so that the channels are found")
 
     @property
     def size(self) -> tuple[int, int] | None:
@@ -193,10 +191,9 @@ class PicturePlan:
         n_values = int(self.sizes.prod(axis=1).sum()) * self.n_channels
         if n_values > MAX_VALUES:
             height, width = self.sizes[-1]
-            raise AugmentError(
-                f"{len(self):,} pictures would become {height:,} x {width:,} pixels, {n_values:,} "
-                f"values, more than the {MAX_VALUES:,} made at once; use smaller sizes or batches"
-            )
+            made = f"{len(self):,} pictures would become {height:,} x {width:,} pixels"
+            most = f"more than the {MAX_VALUES:,} made at once; use smaller sizes or batches"
+            raise AugmentError(f"{made}, {n_values:,} values, {most}")
 
     def work_bytes(self, given: np.dtype[Any]) -> int:
         """Return what carrying this out takes besides, for pictures of this dtype."""
@@ -299,10 +296,9 @@ def by_opencv(x: Array, change: Callable[[Array], Any]) -> Array:
 def check_size(height: int, width: int) -> None:
     """Raise :class:`UnfitPictureError` for a picture that is too large to be made."""
     if height * width > MAX_PIXELS:
-        raise UnfitPictureError(
-            f"a picture would become {height:,} x {width:,} pixels, more than the {MAX_PIXELS:,} "
-            "that are made; use smaller sizes, or leave out pictures that are so long and narrow"
-        )
+        made = f"{height:,} x {width:,} pixels, more than the {MAX_PIXELS:,} that are made"
+        remedy = "use smaller sizes, or leave out pictures that are so long and narrow"
+        raise UnfitPictureError(f"a picture would become {made}; {remedy}")
 
 
 # -- values

@@ -186,15 +186,13 @@ def steps_of(
         return tuple(found)
     call = Steps(call) if isinstance(call, Mapping) else call
     if isinstance(call, Stack) or is_pipeline(call):
-        raise PipelineError(
-            f"{name_of(call)} makes a batch of samples, which happens once in a pipeline: give a "
-            "collate as collate=, and put transforms around the stages of a pipeline p, "
-            "Stages([before, p.sample], p.collate, [p.batch, after])"
-        )
+        around = "Stages([before, p.sample], p.collate, [p.batch, after])"
+        remedy = f"give a collate as collate=, and put transforms around a pipeline p: {around}"
+        wrong = f"{name_of(call)} makes a batch of samples, which happens once in a pipeline"
+        raise PipelineError(f"{wrong}; {remedy}")
     if not callable(call):
-        raise PipelineTypeError(
-            f"{call!r} is not a transform: give a callable, a mapping from source to one, or a list"
-        )
+        remedy = "give a callable, a mapping from source to one, or a list"
+        raise PipelineTypeError(f"{call!r} is not a transform: {remedy}")
     asks = asked_by(call)
     return (Step(call, part, path, asks, whole or "rows" in asks, stated.memory),)
 
@@ -240,15 +238,15 @@ def _given(name: str, context: SampleContext, transform: Any) -> Any:
     if name == "context":
         return context
     if name in ("rng", "row") and context.row is None:
-        raise PipelineError(
-            f"{transform!r} asks for {name!r} of one row, but is given whole batches: let it take "
+        wrong = f"{transform!r} asks for {name!r} of one row, but is given whole batches"
+        remedy = (
             "rows, seed and epoch and draw for each row, so that no result depends on its batch"
         )
+        raise PipelineError(f"{wrong}: let it take {remedy}")
     if name == "rows" and context.rows is None:
-        raise PipelineError(
-            f"{transform!r} asks for the rows of a whole batch, but stands where samples come one "
-            "by one: put it before transforms of samples, or let it take row"
-        )
+        wrong = "asks for the rows of a whole batch, but stands where samples come one by one"
+        remedy = "put it before transforms of samples, or let it take row"
+        raise PipelineError(f"{transform!r} {wrong}: {remedy}")
     return context.rng() if name == "rng" else getattr(context, name)
 
 
@@ -279,10 +277,8 @@ def run(
             made = step(given, context)
             if made is None and must_return is not None:
                 what = must_return if step.part is None else f"{step.part!r} of {must_return}"
-                raise PipelineError(
-                    f"it returned None in the place of {what}; let it return what it was given "
-                    "(return x), also where it changes that in place"
-                )
+                remedy = "let it return what it was given (return x), also if changed in place"
+                raise PipelineError(f"it returned None in the place of {what}; {remedy}")
         except Exception as error:
             if context is not None:
                 rows: Any = [context.row] if context.rows is None else context.rows
@@ -380,9 +376,9 @@ def _collate_of(collate: Any) -> Any:
     if isinstance(collate, Mapping):
         return partial(collate_parts, {n: _collate_of(one) for n, one in collate.items()})
     if is_pipeline(collate) or not callable(collate):
+        remedy = "give one callable that takes samples, and what comes after it as batch="
         raise PipelineTypeError(
-            f"{collate!r} is not a collate: samples become a batch once, so give one callable that "
-            "takes samples, and what comes after it as batch="
+            f"{collate!r} is not a collate: samples become a batch once, so {remedy}"
         )
     return collate
 

@@ -235,10 +235,9 @@ def line_of(pipeline: Any) -> CompiledPipeline:
             continue
         for before in samples:
             if before.part == step.part or None in (before.part, step.part):
-                raise PipelineError(
-                    f"{step} takes whole batches, but follows {before}, which takes samples one "
-                    "by one: put it before that, or into batch="
-                )
+                wrong = f"follows {before}, which takes samples one by one"
+                remedy = "put it before that, or into batch="
+                raise PipelineError(f"{step} takes whole batches, but {wrong}: {remedy}")
         wholes.append(step)
     collate = None if stages.collate is stack else stages.collate
     return CompiledPipeline(tuple(wholes), tuple(samples), collate, stages.batch.steps)

@@ -149,20 +149,18 @@ def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims])
         If something else is given, or something in the batch has no example for every row.
     """
     if not isinstance(batch, Mapping):
-        raise PipelineError(
-            f"a whole-batch transform made {type(batch).__name__}, which cannot be taken apart "
-            "into samples; let it return a mapping of labelled arrays, or give it as batch="
-        )
+        wrong = f"a whole-batch transform made {type(batch).__name__}, which cannot be taken apart"
+        remedy = "let it return a mapping of labelled arrays, or give it as batch="
+        raise PipelineError(f"{wrong} into samples; {remedy}")
     arrays: dict[str, Array] = {}
     dims: dict[str, Dims] = {}
     for name, value in batch.items():
         if not isinstance(value, xr.DataArray) or not value.ndim or len(value) != len(rows):
             shape = getattr(value, "shape", "no shape")
-            raise PipelineError(
-                f"{name!r} of a batch of {len(rows)} rows cannot be taken apart into samples: it "
-                f"is of type {type(value).__name__} with {shape}; a whole-batch transform before "
-                "per-sample ones must keep labelled arrays whose first dim counts the examples"
-            )
+            wrong = f"{name!r} of a batch of {len(rows)} rows cannot be taken apart into samples"
+            found = f"it is of type {type(value).__name__} with {shape}; a whole-batch transform"
+            wanted = "labelled arrays whose first dim counts the examples"
+            raise PipelineError(f"{wrong}: {found} before per-sample ones must keep {wanted}")
         arrays[name], dims[name] = value.data, tuple(map(str, value.dims[1:]))
         if value.dtype == object and name in inner and value.ndim == 1:
             dims[name] = value.encoding.get(EXAMPLE_DIMS, inner[name])
@@ -281,10 +279,9 @@ def check_alike(parts: Sequence[Any], where: str = "") -> None:
                 f"{kind.__name__} of {sorted(map(str, inner)) if isinstance(inner, set) else inner}"
                 for kind, inner in (_structure(part), first)
             )
-            raise PipelineError(
-                f"samples differ{' at ' + where if where else ''}: sample {number} of the batch is "
-                f"{found}, the first one {expected}; make all alike, or give a collate= of your own"
-            )
+            wrong = f"samples differ{' at ' + where if where else ''}: sample {number} of the batch"
+            remedy = "make all alike, or give a collate= of your own"
+            raise PipelineError(f"{wrong} is {found}, the first one {expected}; {remedy}")
 
 
 def _structure(part: Any) -> tuple[type, Any]:
@@ -310,9 +307,8 @@ def _stacked_labelled(parts: list[xr.DataArray], dim: str, where: str) -> xr.Dat
     try:
         return xr.concat(parts, dim, coords="different", compat="equals", join="exact")
     except ValueError as error:
-        raise PipelineError(
-            f"the coordinates of samples{where} do not agree: {error}; drop_vars() them first"
-        ) from None
+        wrong = f"the coordinates of samples{where} do not agree: {error}"
+        raise PipelineError(f"{wrong}; drop_vars() them first") from None
 
 
 def _np_stack(arrays: list[Array], where: str, axis: int = 0) -> Array:
@@ -320,7 +316,6 @@ def _np_stack(arrays: list[Array], where: str, axis: int = 0) -> Array:
         return np.stack(arrays, axis)
     except ValueError:
         shapes = sorted({array.shape for array in arrays})
-        raise PipelineError(
-            f"samples{' ' if where else ''}{where} have different shapes, {shapes[0]} and "
-            f"{shapes[1]}, and make no array; pad or crop them first, or give your own collate="
-        ) from None
+        wrong = f"samples{' ' if where else ''}{where} have different shapes, {shapes[0]} and"
+        remedy = "pad or crop them first, or give your own collate="
+        raise PipelineError(f"{wrong} {shapes[1]}, and make no array; {remedy}") from None

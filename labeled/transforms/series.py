@@ -182,15 +182,13 @@ def synchronise(
 def _timestamps(name: str, given: npt.ArrayLike) -> Times:
     times = as_array(f"the timestamps of {name!r}", given, PipelineError)
     if times.ndim != 1 or not len(times) or times.dtype.kind not in "iufMm":
-        raise PipelineError(
-            f"the timestamps of {name!r} are {times.dtype} of shape {times.shape}: give a list of "
-            "numbers, datetime64 or timedelta64 (convert time zones to UTC), and at least one"
-        )
+        wrong = f"the timestamps of {name!r} are {times.dtype} of shape {times.shape}"
+        remedy = "numbers, datetime64 or timedelta64 (convert time zones to UTC), and at least one"
+        raise PipelineError(f"{wrong}: give a list of {remedy}")
     falls = np.flatnonzero(~(times == times) | np.insert(times[1:] < times[:-1], 0, False))
     if len(falls):
-        raise PipelineError(
-            f"timestamp {falls[0]} of {name!r}, {times[falls[0]]}, is NaT or falls; sort the series"
-        )
+        wrong = f"timestamp {falls[0]} of {name!r}, {times[falls[0]]}, is NaT or falls"
+        raise PipelineError(f"{wrong}; sort the series")
     return times.astype(np.int64) if times.dtype.kind in "iu" else times
 
 
