@@ -15,12 +15,12 @@ from labeled.spaces.kinds import ConvNDSpace as ConvNDSpace
 from labeled.spaces.kinds import IndexSequenceSpace as IndexSequenceSpace
 from labeled.spaces.kinds import IndexSpace as IndexSpace
 from labeled.spaces.kinds import NullSpace as NullSpace
-from labeled.spaces.kinds import SourceInfo as SourceInfo
 from labeled.spaces.kinds import VectorSequenceSpace as VectorSequenceSpace
 from labeled.spaces.kinds import VectorSpace as VectorSpace
-from labeled.spaces.kinds import row_space as row_space
 from labeled.spaces.kinds import space_of as space_of
 from labeled.spaces.specs import CompiledSpecs as CompiledSpecs
 from labeled.spaces.specs import DataSpecsMapping as DataSpecsMapping
+from labeled.spaces.specs import SourceInfo as SourceInfo
 from labeled.spaces.specs import combine as combine
 from labeled.spaces.specs import compile_specs as compile_specs
+from labeled.spaces.specs import row_space as row_space

@@ -28,7 +28,7 @@ import numpy as np
 from labeled._validation import check_fields, whole
 from labeled.device import is_array
 from labeled.dims import SPATIAL, axes_of_roles, role_of
-from labeled.errors import DimsError, SpaceError, SpaceTypeError, SpecsError, UnsupportedSpaceError
+from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
 from labeled.spaces.arrays import canonical_axes, check_labels
 from labeled.spaces.base import ArraySpace, Axes, Batch, Space, call_at, call_for, length_of
 
@@ -457,55 +457,3 @@ def space_of(
     order = ("b", *axes, *(() if "c" in axes else ("c",)))
     image = Conv2DSpace if n_spatial == 2 else ConvNDSpace
     return image([*map(length.__getitem__, spatial)], length.get("c", 1), axes=order)
-
-
-@dataclass(frozen=True)
-class SourceInfo:
-    """What is known of a source before it is read.
-
-    Attributes
-    ----------
-    name : str
-    dims : tuple of str
-        The example dim first.
-    shape : tuple of int
-        Of one row: without the example dim.
-    dtype : dtype
-        As in the file.
-    space : Space
-        The source's own space: what its numbers mean.
-    mask : bool
-        Whether it is a mask, which says where another source has values.
-    """
-
-    name: str
-    dims: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    space: Space
-    mask: bool = False
-
-
-def row_space(info: SourceInfo) -> ArraySpace:
-    """Return the source's own space with the batch axis first, as rows of a file have it.
-
-    Raises
-    ------
-    SpecsError
-        If rows of the source are not rows of its space.
-    """
-    own, wrong, found = info.space, None, math.prod(info.shape)
-    if isinstance(own, ConvNDSpace) and own.get_batch_axis():
-        own = own.with_axes(("b", *[axis for axis in own.axes if axis != "b"]))
-    if not isinstance(own, VectorSpace | ConvNDSpace | IndexSpace):
-        raise SpecsError(f"source {info.name!r}: its own space {own} is not one of batches")
-    if info.dtype.kind == "O":
-        wrong = "it has rows of different lengths; no space holds a batch of them"
-    elif found != own.get_total_dimension():
-        said = f"its own space {own} says {own.get_total_dimension()}"
-        wrong = f"a row of shape {info.shape} holds {found} values, {said}"
-    elif isinstance(own, IndexSpace) and info.dtype.kind not in "iu":
-        wrong = f"labels must be integers, found {info.dtype}"
-    if wrong is not None:
-        raise SpecsError(f"source {info.name!r}: {wrong}")
-    return own

@@ -34,15 +34,7 @@ from labeled.errors import SpaceError, SpecsError, check_known, did_you_mean
 from labeled.permute.plan import result_dtype
 from labeled.spaces.arrays import as_dtype, canonical_axes, check_fits, csr, value_for, why_not_cast
 from labeled.spaces.base import ArraySpace, Space, call_for, convert, route_between
-from labeled.spaces.kinds import (
-    CompositeSpace,
-    ConvNDSpace,
-    IndexSpace,
-    NullSpace,
-    SourceInfo,
-    VectorSpace,
-    row_space,
-)
+from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, NullSpace, VectorSpace
 
 Source = Any
 """A name, or a tuple (or list) of sources."""
@@ -326,6 +318,59 @@ def combine(requests: Mapping[str, Specs]) -> CombinedSpecs:
     space = CompositeSpace(tuple(space for space, _ in requests.values()))
     source = tuple(source for _, source in requests.values())
     return CombinedSpecs(tuple(requests), DataSpecsMapping((space, source)))
+
+
+# ---------------------------------------------------------------- what is known of a source
+@dataclass(frozen=True)
+class SourceInfo:
+    """What is known of a source before it is read.
+
+    Attributes
+    ----------
+    name : str
+    dims : tuple of str
+        The example dim first.
+    shape : tuple of int
+        Of one row: without the example dim.
+    dtype : dtype
+        As in the file.
+    space : Space
+        The source's own space: what its numbers mean.
+    mask : bool
+        Whether it is a mask, which says where another source has values.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    space: Space
+    mask: bool = False
+
+
+def row_space(info: SourceInfo) -> ArraySpace:
+    """Return the source's own space with the batch axis first, as rows of a file have it.
+
+    Raises
+    ------
+    SpecsError
+        If rows of the source are not rows of its space.
+    """
+    own, wrong, found = info.space, None, math.prod(info.shape)
+    if isinstance(own, ConvNDSpace) and own.get_batch_axis():
+        own = own.with_axes(("b", *[axis for axis in own.axes if axis != "b"]))
+    if not isinstance(own, VectorSpace | ConvNDSpace | IndexSpace):
+        raise SpecsError(f"source {info.name!r}: its own space {own} is not one of batches")
+    if info.dtype.kind == "O":
+        wrong = "it has rows of different lengths; no space holds a batch of them"
+    elif found != own.get_total_dimension():
+        said = f"its own space {own} says {own.get_total_dimension()}"
+        wrong = f"a row of shape {info.shape} holds {found} values, {said}"
+    elif isinstance(own, IndexSpace) and info.dtype.kind not in "iu":
+        wrong = f"labels must be integers, found {info.dtype}"
+    if wrong is not None:
+        raise SpecsError(f"source {info.name!r}: {wrong}")
+    return own
 
 
 # ---------------------------------------------------------------- from specs to work
