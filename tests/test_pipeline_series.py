@@ -104,10 +104,18 @@ def test_whole_numbers_are_compared_exactly(dtype):
 @pytest.mark.parametrize(
     ("act", "kind", "message"),
     [
-        (lambda t: synchronise(t, "c"), UnknownNameError, "no series 'c'.*'a', 'b'"),
+        (
+            lambda t: synchronise(t, "c"),
+            UnknownNameError,
+            "names 'c', which is not a series.*'a', 'b'",
+        ),
         (lambda t: synchronise(t, "a", "nearby"), PipelineError, "'nearby' must be 'nearest'"),
         (lambda t: synchronise(t, "a", margin=(-1, 0)), PipelineError, "at least 0"),
-        (lambda t: synchronise(t, "a", margin={"q": (1, 1)}), UnknownNameError, "no series 'q'"),
+        (
+            lambda t: synchronise(t, "a", margin={"q": (1, 1)}),
+            UnknownNameError,
+            "names 'q', which is not a series",
+        ),
         (
             lambda t: synchronise({**t, "c": []}, "a"),
             PipelineError,
@@ -127,7 +135,11 @@ def test_whole_numbers_are_compared_exactly(dtype):
             "a timedelta, since",
         ),
         (lambda t: synchronise({**t, "time": [1.0]}, "a"), PipelineError, "called 'time'.*dim="),
-        (lambda t: time_windows(SERIES, dim="t"), UnknownNameError, "no dim 't'"),
+        (
+            lambda t: time_windows(SERIES, dim="t"),
+            UnknownNameError,
+            "'t', which is not a dim of the series",
+        ),
         (lambda t: time_windows(SERIES, past=3), PipelineError, "no window of 4 .* series of 3"),
         (lambda t: time_windows([1]), PipelineError, "not list"),
         (lambda t: synchronise(t, "a", tolerance=np.nan), PipelineError, "tolerance is nan"),

@@ -37,7 +37,7 @@ from labeled.device import (
     permute_dims,
     to_host,
 )
-from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.loader.batch import Batch
 from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
@@ -300,9 +300,7 @@ def _by_name(
         again = next(name for name in found if list(names).count(name) > 1)
         remedy = "give it two names by a mapping from name to source"
         raise LoaderError(f"{option}= names {again!r} twice; {remedy}")
-    for name in found.values():
-        if name not in sources:
-            raise UnknownNameError(f"no source {name!r} to provide; {did_you_mean(name, sources)}")
+    check_known(f"{option}= names", found.values(), sources, "a source")
     return found
 
 
@@ -488,10 +486,7 @@ class IteratorProvider(DataProvider):
 
     def _divided(self, arrays: Arrays, count: int = ALL) -> DataBatch:
         """Divide arrays by name into data and labels."""
-        for name in self._labels:
-            if name not in arrays:
-                hint = did_you_mean(name, arrays)
-                raise UnknownNameError(f"a batch has no array {name!r} for a label; {hint}")
+        check_known("label= names", self._labels, arrays, "an array of the batch")
         labels = self._labels or self._names[1:]
         data = {name: array for name, array in arrays.items() if name not in labels}
         return DataBatch(data, {n: a for n, a in arrays.items() if n in labels}, count)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_foreign
-from labeled.errors import ArrayError, LoaderError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.loader.options import integer
 
 BatchAxis = Literal["first", "last"]
@@ -101,10 +101,8 @@ class DataBatch:
         UnknownNameError
             If there is none.
         """
-        arrays = self._arrays
-        if name not in arrays:
-            raise UnknownNameError(f"no array {name!r} in this batch; {did_you_mean(name, arrays)}")
-        return arrays[name]
+        check_known("asked for is", [name], self._arrays, "an array of this batch")
+        return self._arrays[name]
 
     def load_data(self, targets: Sequence[Any]) -> None:
         """Copy the data into `targets`, whole or sliced for several devices.

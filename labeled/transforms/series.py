@@ -19,7 +19,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import as_array, check_arguments, whole
-from labeled.errors import PipelineError, UnknownNameError, did_you_mean
+from labeled.errors import PipelineError, check_known
 
 Times = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
@@ -72,9 +72,7 @@ def time_windows(
     """
     if not isinstance(series, xr.DataArray | xr.Dataset):
         raise PipelineError(f"a series is a DataArray or Dataset, not {type(series).__name__}")
-    if dim not in series.dims:
-        hint = did_you_mean(dim, map(str, series.dims))
-        raise UnknownNameError(f"the series has no dim {dim!r}; {hint}")
+    check_known("dim= names", [dim], map(str, series.dims), "a dim of the series")
     length = 1 + whole_of("past", past, least=0) + whole_of("future", future, least=0)
     n = series.sizes[dim]
     if length > n:
@@ -152,9 +150,7 @@ def synchronise(
     common = np.result_type(*series.values())
     series = {name: one.astype(common) for name, one in series.items()}
     margins = margin if isinstance(margin, Mapping) else dict.fromkeys(series, margin)
-    for name in (reference, *margins):
-        if name not in series:
-            raise UnknownNameError(f"no series {name!r}; {did_you_mean(str(name), series)}")
+    check_known("reference= or margin= names", (reference, *margins), series, "a series")
     whole_of("every", every, least=1)
     if dim in series:
         raise PipelineError(f"a series is called {dim!r}, like the dim of moments; pass dim=")
