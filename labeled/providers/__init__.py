@@ -58,8 +58,7 @@ __all__ = [
     "provider",
 ]
 
-Lengths = dict[str, tuple[int, ...]]
-"""Lengths of the axes of one sample, by the name of the array."""
+Lengths = dict[str, tuple[int, ...]]  # lengths of the axes of one sample, by the name of the array
 
 Arrays = Mapping[str, Array]
 

@@ -19,8 +19,7 @@ from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_f
 from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.loader.options import integer
 
-BatchAxis = Literal["first", "last"]
-"""Where the batch axis of every array stands."""
+BatchAxis = Literal["first", "last"]  # where the batch axis of every array stands
 
 ALL = -1
 

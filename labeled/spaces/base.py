@@ -24,8 +24,7 @@ from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.arrays import as_dtype, csr, is_dask, is_lazy, is_sparse, why_not_cast
 
 Axes = tuple[str | int, ...]
-Batch = Any
-"""An array, a scipy sparse matrix, a dask array, None, or a tuple of batches."""
+Batch = Any  # an array, a scipy sparse matrix, a dask array, None, or a tuple of batches
 
 length_of: Callable[..., int] = partial(whole, least=1, error=SpaceError)
 """Checks a length: ``length_of(what, n)`` is a whole number, one or more."""
@@ -75,8 +74,7 @@ def convert(batch: Batch, source: Any, target: Any) -> Batch:
 
 
 # ---------------------------------------------------------------- messages
-AT = "component ["
-"""How a message begins that names a component already."""
+AT = "component ["  # how a message begins that names a component already
 
 
 def call_for(who: object, work: Callable[..., Any], *args: Any) -> Any:

@@ -30,8 +30,7 @@ from labeled.spaces.kinds import ConvNDSpace, IndexSpace, VectorSpace
 Names = Mapping[Axis, Hashable]
 Dims = Sequence[Hashable]
 DimsOf = Mapping[Hashable, Dims]
-RECORD = "flattened"
-"""The attribute that says what a ``feature`` dim is made of."""
+RECORD = "flattened"  # the attribute that says what a feature dim is made of
 
 ORIGIN = "labeled_origin"
 """The encoding entry that keeps the dims and encoding of what an array was laid out from."""

@@ -31,8 +31,7 @@ from labeled.transforms.sample import RowSpec
 whole_of = partial(whole, most=(1 << 31) - 1, error=AugmentError)  # as image libraries count
 
 Size = int | tuple[int, int]
-Range = float | tuple[float, float]
-"""A fixed value, or what it is drawn from: (least, most)."""
+Range = float | tuple[float, float]  # a fixed value, or what it is drawn from: (least, most)
 
 
 def size_of(name: str, value: Any, *, least: int = 1) -> tuple[int, int]:
@@ -99,8 +98,7 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
 Dims = Sequence[Hashable]
 Names = dict[Axis, Hashable]
 
-EVERY: tuple[Axis, ...] = ("b", 0, 1, "c")
-"""Axes of pictures on their way."""
+EVERY: tuple[Axis, ...] = ("b", 0, 1, "c")  # axes of pictures on their way
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,8 +41,7 @@ Method = Literal["nearest", "area", "bilinear", "bicubic", "lanczos"]
 Sampling = Literal["nearest", "bilinear", "bicubic", "lanczos"]
 TRIES = 10
 
-CODES = {"nearest": 0, "bilinear": 1, "bicubic": 2, "area": 3, "lanczos": 4}
-"""What OpenCV calls the methods."""
+CODES = {"nearest": 0, "bilinear": 1, "bicubic": 2, "area": 3, "lanczos": 4}  # of OpenCV
 NEAREST_EXACT = 6
 
 

@@ -27,8 +27,7 @@ LIST_MAGIC = 0x112
 NEWEST_MAGIC = 0xF993FAC9
 V1_MAGIC = 0xF993FAC8
 CPU = 1
-DTYPES = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")
-"""Type flags, by number."""
+DTYPES = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")  # type flags, by number
 
 FORMS = {NEWEST_MAGIC: ("ii", "q"), V1_MAGIC: ("i", "q")}
 """What follows the first word of an array (storage, axes), and the type of its lengths; where that

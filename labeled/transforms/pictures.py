@@ -31,20 +31,16 @@ Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
-Change = Callable[[Array, int], Array]
-"""Makes another picture of one, given its position in the batch."""
+Change = Callable[[Array, int], Array]  # makes another picture of one, given its position
 
-MAX_PIXELS = 1 << 28
-"""Of one picture that a transform makes, as of one that is decoded."""
+MAX_PIXELS = 1 << 28  # of one picture that a transform makes, as of one that is decoded
 
-MAX_VALUES = 1 << 31
-"""Of a batch that a transform makes."""
+MAX_VALUES = 1 << 31  # of a batch that a transform makes
 
 GROUP_BYTES = 1 << 20
 """Of the pictures that are collected before they are copied into the batch: what caches hold."""
 
-VALUE_BYTES = 32
-"""What a change takes for each value of a picture, at most; twice that in float64."""
+VALUE_BYTES = 32  # what a change takes for each value of a picture, at most; twice that in float64
 
 OPENCV_DTYPES = frozenset(map(np.dtype, ("u1", "u2", "i2", "f4", "f8")))
 
@@ -337,8 +333,7 @@ def in_dtype(x: Array, dtype: np.dtype[Any]) -> Array:
 
 LOW = (1 << 64) - 1
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-"""The multipliers of splitmix64."""
+FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # splitmix64
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,8 +27,7 @@ from labeled.transforms.sample import RowSpec, Stack, labelled_samples, some_of,
 Mask = npt.NDArray[np.bool_]
 RANDOM = frozenset({"rng", "seed", "context"})
 
-NOTHING: Any = object()
-"""Stands for a batch of which no sample is left, which is not handed out."""
+NOTHING: Any = object()  # stands for a batch of which no sample is left, which is not handed out
 
 Forms = RowSpec | Mapping[str, RowSpec | None] | None
 """Of one array, or of each source of a batch; None where nothing is known."""

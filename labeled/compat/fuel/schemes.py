@@ -18,8 +18,7 @@ import numpy as np
 from labeled.compat.errors import check
 from labeled.compat.fuel.config_parser import config
 
-Examples = int | Iterable[int]
-"""How many rows there are, or which. A generator lasts for one epoch."""
+Examples = int | Iterable[int]  # how many rows there are, or which
 
 
 class IterationScheme(ABC):

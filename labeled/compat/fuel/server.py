@@ -30,11 +30,9 @@ from labeled.compat.errors import old
 
 DEFAULT_PORT = 5557
 LOOPBACK = "127.0.0.1"
-GRACE_S = 2.0
-"""How long a server that fails goes on sending what it has."""
+GRACE_S = 2.0  # how long a server that fails goes on sending what it has
 
-MAX_BYTES = 1 << 32
-"""The largest frame that is accepted."""
+MAX_BYTES = 1 << 32  # the largest frame that is accepted
 
 STOP = [b'{"stop": true}']
 

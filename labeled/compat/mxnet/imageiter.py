@@ -38,22 +38,17 @@ from labeled.formats.recordio.records import HEADER, HEADER_BYTES, HeaderError, 
 from labeled.transforms import read_mean_file, write_mean_file
 
 FloatArray = npt.NDArray[np.float32]
-Payloads = list[memoryview]
-"""The payloads of a chunk, in file order."""
+Payloads = list[memoryview]  # the payloads of a chunk, in file order
 
 MIB = 1 << 20
 CHUNK_BYTES = 8 * MIB
 HEAD_BYTES = 8
-SOME_RECORDS = 64
-"""Records that are read before the first of them is needed, where there is an index."""
-PER_THREAD = 16
-"""Pictures that each thread decodes before the first of them is needed."""
+SOME_RECORDS = 64  # read before the first of them is needed, where there is an index
+PER_THREAD = 16  # pictures that each thread decodes before the first of them is needed
 
 ENGINE_SEED = 111
-PIECE_SEED = 666
-"""What the seed of the order of pieces began with."""
-SLACK = 1.1
-"""Pieces were made somewhat smaller than asked for."""
+PIECE_SEED = 666  # what the seed of the order of pieces began with
+SLACK = 1.1  # pieces were made somewhat smaller than asked for
 
 log = logging.getLogger(__name__)
 

@@ -170,8 +170,7 @@ class AbstractDataProvider:
         return f"<labeled.compat.mxnet.{type(self).__name__}: data {data}; labels {labels}>"
 
 
-AHEAD = 16
-"""Batches that the thread could be ahead."""
+AHEAD = 16  # batches that the thread could be ahead
 
 
 class Row(NamedTuple):

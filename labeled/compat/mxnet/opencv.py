@@ -177,8 +177,7 @@ def _quotient(above: FloatArray, below: FloatArray, where: Any) -> FloatArray:
 
 # colour JPEGs of release 0.9.5
 
-LINE = "8d"
-"""Of the releases of that line: equal to the recordings in every value."""
+LINE = "8d"  # of the releases of that line: equal to the recordings in every value
 
 _TURN = Lock()
 

@@ -31,8 +31,7 @@ Rules = Literal["seed", "0.9.5", "1.9.1 v1", "1.9.1"]
 """The iterators of images, by age: ``"1.9.1 v1"`` is ``ImageRecordIter_v1`` of that version."""
 RULES: tuple[Rules, ...] = ("seed", "0.9.5", "1.9.1 v1", "1.9.1")
 
-REQUIRED = object()
-"""Marks a parameter without a default."""
+REQUIRED = object()  # marks a parameter without a default
 
 
 # how text is read
@@ -112,8 +111,7 @@ ONE_OR_MORE = ("batch_size", "label_width", "preprocess_threads", "num_parts")
 LEAST = {**dict.fromkeys(ONE_OR_MORE, 1), "part_index": 0, "shuffle_chunk_size": 0}
 """Least values, by name."""
 
-MAY_BE_NONE = "label_name"
-"""Where None is given this one stays None; others take their default."""
+MAY_BE_NONE = "label_name"  # where None is given this one stays None; others take their default
 
 
 def each_of(since: Rules = "seed", **defaults: Any) -> dict[str, Parameter]:
@@ -128,8 +126,7 @@ NAMES = {
 """Parameters of every iterator."""
 
 NO_LIMIT = 1e10
-NEVER = -1
-"""Stands for a size, place or angle that is not asked for."""
+NEVER = -1  # stands for a size, place or angle that is not asked for
 
 TABLES: Mapping[str, Mapping[str, Parameter]] = {
     "CSVIter": {
@@ -171,8 +168,7 @@ TABLES: Mapping[str, Mapping[str, Parameter]] = {
 }
 """The parameters of each iterator."""
 
-NO_DEFAULT = "path_imgrec"
-"""Has no default in the newest version."""
+NO_DEFAULT = "path_imgrec"  # has no default in the newest version
 
 
 def read_parameters(

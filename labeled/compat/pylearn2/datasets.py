@@ -31,8 +31,7 @@ from labeled.compat.pylearn2.utils import OneHotFormatter, make_np_rng
 from labeled.dataset.opening import open_dataset
 from labeled.errors import LabeledError, LabeledWarning
 
-DEFAULT_RNG = (17, 2, 946)
-"""What every dataset drew from when no generator was given."""
+DEFAULT_RNG = (17, 2, 946)  # what every dataset drew from when no generator was given
 
 
 class Dataset:

@@ -392,8 +392,7 @@ def flat_pairs(data_specs: Any) -> list[tuple[Any, str]]:
 
 
 # ---------------------------------------------------------------- specs
-Tree = Any
-"""An index, None for a null position, or a tuple of trees."""
+Tree = Any  # an index, None for a null position, or a tuple of trees
 
 
 class DataSpecsMapping:

@@ -430,8 +430,7 @@ class PytablesDataset(Dataset):
 
 
 # ---------------------------------------------------------------- rows of one source
-SHARED_BYTES = 1 << 21
-"""From this size on, decoding is shared among threads."""
+SHARED_BYTES = 1 << 21  # from this size on, decoding is shared among threads
 
 
 class StoredRows:
