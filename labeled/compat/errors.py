@@ -6,26 +6,15 @@ so here every error is of exactly one.
 
 from __future__ import annotations
 
-from labeled.errors import LabeledError
+from labeled.errors import LabeledError, UnknownAttributeError, UnknownNameError
 
 
 class OldAssertionError(LabeledError, AssertionError):
     """An argument is not what was expected, where the old code had an ``assert``."""
 
 
-class OldAttributeError(LabeledError, AttributeError):
-    """Something has no such attribute."""
-
-
 class OldIndexError(LabeledError, IndexError):
     """A label or a row is out of range."""
-
-
-class OldKeyError(LabeledError, KeyError):
-    """There is nothing of this name."""
-
-    def __str__(self) -> str:  # KeyError would show the repr of the message
-        return str(self.args[0]) if self.args else ""
 
 
 class OldNotImplementedError(LabeledError, NotImplementedError):
@@ -44,10 +33,10 @@ class OldValueError(LabeledError, ValueError):
     """A batch or an argument has the wrong size or value."""
 
 
-KINDS: dict[type, type[LabeledError]] = {
-    own.__bases__[1]: own for own in LabeledError.__subclasses__() if own.__module__ == __name__
-}
-"""The classes above by their built-in kinds."""
+OWN = [kind for kind in LabeledError.__subclasses__() if kind.__module__ == __name__]
+OWN += [UnknownAttributeError, UnknownNameError]
+KINDS: dict[type, type[LabeledError]] = {kind.__bases__[1]: kind for kind in OWN}
+"""Errors by their built-in kinds."""
 
 
 def old(kind: type[Exception], message: str) -> Exception:

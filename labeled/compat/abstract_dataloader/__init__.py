@@ -16,8 +16,6 @@ Examples
 ...     del sys.modules[name]
 """
 
-from __future__ import annotations
-
 from labeled.compat import aliases_of
 from labeled.compat.abstract_dataloader import abstract, ext, generic, spec
 

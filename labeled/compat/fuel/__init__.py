@@ -15,8 +15,6 @@ Examples
 ...     del sys.modules[name]
 """
 
-from __future__ import annotations
-
 from labeled.compat import aliases_of
 from labeled.compat.fuel.config_parser import config
 

@@ -15,8 +15,6 @@ VectorSpace(dim=3, dtype=float64)
 ...     del sys.modules[name]
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from labeled.compat import aliases_of

@@ -327,7 +327,7 @@ class DenseDesignMatrix(Dataset):
 
     def get_topological_view(self, mat: Any = None) -> Any:
         """Return rows (all of them by default) as images."""
-        return self._converter().design_mat_to_topo_view(self.X if mat is None else mat)
+        return self._converter().design_mat_to_topo_view(self.X[:] if mat is None else mat)
 
     def get_design_matrix(self, topo: Any = None) -> Any:
         """Return images as rows; all rows by default."""
@@ -551,9 +551,6 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         if topo_view is not None:
             options["view_converter"] = rows.as_images(axes)
         super().__init__(X=rows, y=targets, **options)
-
-    def get_topological_view(self, mat: Any = None) -> Any:
-        return super().get_topological_view(self.X[:] if mat is None else mat)
 
 
 HDF5Dataset = HDF5DatasetDeprecated
