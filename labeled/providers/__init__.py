@@ -5,7 +5,8 @@ looped over again and again, each loop a pass of its own. Arrays are always whol
 ``batch.count_samples`` is the number of samples that are real. Data and labels differ in use alone:
 both are fed in training, data alone in prediction. Unlike those of older libraries, a
 batch stays what it was, every epoch is complete, and a seed governs all randomness. The old
-iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet`.
+iterators, with their behaviour to the letter, are in :mod:`labeled.compat.mxnet`. What may be given
+is in `arrays.py`, what is handed out in `batch.py`.
 
 Over a loader, one plan is made, and each loop runs a loader of its own over it, so that loops may
 be nested or run side by side. Loop number k, counted from the first one begun, is epoch k. What
@@ -21,33 +22,21 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import xarray as xr
-from dask.base import is_dask_collection
 
 from labeled import permute
 from labeled._validation import check_arguments, check_keywords
-from labeled.device import (
-    Array,
-    adopted,
-    dtype_of,
-    is_array,
-    is_foreign,
-    namespace,
-    owned_copy,
-    permute_dims,
-    to_host,
-)
+from labeled.device import Array, dtype_of, is_array, namespace, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.loader.batch import Batch
 from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, Shuffle, integer
 from labeled.loader.plan import LoaderPlan
+from labeled.providers.arrays import named_arrays, numbered_arrays, samples_of, source_of
 from labeled.providers.batch import ALL, BatchAxis, DataBatch, batch_axis_of, device_slices
 from labeled.samplers.permutation import key_of
 from labeled.samplers.windows import shard_bounds
 from labeled.selection import Selection
-from labeled.sources.source import Source
 
 __all__ = [
     "ArrayDataProvider",
@@ -357,9 +346,9 @@ def ArrayDataProvider(
     [8. 9. 0. 0.] 2
     """
     check_keywords("ArrayDataProvider", options, OPTIONS)
-    named = _by_array_name(data, "data"), _by_array_name(label, "softmax_label")
+    named = named_arrays(data, "data"), named_arrays(label, "softmax_label")
     arrays = {**named[0], **named[1]}
-    sources = {name: _source_of(name, array) for name, array in arrays.items()}
+    sources = {name: source_of(name, array) for name, array in arrays.items()}
     counts = {name: source.n_rows for name, source in sources.items()}
     if len(set(counts.values())) > 1:
         raise LoaderError(f"data and labels hold different numbers of samples: {counts}")
@@ -378,19 +367,6 @@ def ArrayDataProvider(
         shuffle=shuffle,
         **options,
     )
-
-
-def _source_of(name: str, array: Any) -> Source:
-    """Return an array as a source of the loader, samples first."""
-    if isinstance(array, xr.DataArray) and array.dims:
-        array = _batch_first(array).data
-    is_lazy = is_dask_collection(array)
-    values = array if is_lazy else to_host(samples_of(name, array))
-    dims = ("batch", *(f"{name}_{axis}" for axis in range(1, values.ndim)))
-    if is_lazy:
-        _check_unmasked(name, array._meta)
-        return Source.of_lazy(xr.DataArray(array, dims=dims), "batch", name)
-    return Source.of_array(name, dims, values.astype(values.dtype.newbyteorder("="), copy=False))
 
 
 # over what others iterate
@@ -474,7 +450,7 @@ class IteratorProvider(DataProvider):
         elif isinstance(item, tuple | list) and len(item) == 2 and not isinstance(item[0], str):
             parts = tuple(item)
         data, label = (
-            {own: owned_copy(samples_of(own, array)) for own, array in _several(part, name).items()}
+            {n: owned_copy(samples_of(n, one)) for n, one in numbered_arrays(part, name).items()}
             for part, name in zip(parts, self._names, strict=True)
         )
         batch = DataBatch(data, label)
@@ -489,6 +465,11 @@ class IteratorProvider(DataProvider):
         labels = self._labels or self._names[1:]
         data = {name: array for name, array in arrays.items() if name not in labels}
         return DataBatch(data, {n: a for n, a in arrays.items() if n in labels}, count)
+
+
+def _axis_first(array: Array, axes: BatchAxis) -> Array:
+    last = len(array.shape) - 1
+    return array if axes == "first" else permute_dims(array, (last, *range(last)))
 
 
 class _Once:
@@ -575,101 +556,3 @@ def provider(
     found = IteratorProvider((), **options)
     found._passes = partial(_called, function, seed)
     return found
-
-
-# arrays and their names
-
-
-def _by_array_name(given: Any, name: str) -> dict[str, Any]:
-    """Return arrays by name: an array alone, a (name, array) pair, a list of pairs or a mapping."""
-    if given is None or (isinstance(given, list | tuple) and not given):
-        return {}
-    if isinstance(given, Mapping):
-        pairs = list(given.items())
-    elif _is_pair(given):
-        pairs = [given]
-    elif isinstance(given, list | tuple) and any(map(_is_pair, given)):
-        pairs = list(given)
-    else:
-        pairs = [(name, given)]
-    arrays: dict[str, Any] = {}
-    for pair in pairs:
-        if not _is_pair(pair):
-            raise ArrayError(f"{pair!r:.60} must be a (name, array) pair, its name a text")
-        if pair[0] in arrays:
-            raise LoaderError(f"the name {pair[0]!r} is given twice")
-        arrays[pair[0]] = pair[1]
-    return arrays
-
-
-def _is_pair(given: Any) -> bool:
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
-
-
-def _several(given: Any, name: str) -> dict[str, Any]:
-    """Return arrays by name; several without one are called ``_0_name``, ``_1_name``."""
-    is_list = isinstance(given, list | tuple) and bool(given)
-    if is_list and all(getattr(one, "shape", ()) for one in given):
-        names = [name] if len(given) == 1 else [f"_{i}_{name}" for i in range(len(given))]
-        return dict(zip(names, given, strict=True))
-    return _by_array_name(given, name)
-
-
-def _axis_first(array: Array, axes: BatchAxis) -> Array:
-    last = len(array.shape) - 1
-    return array if axes == "first" else permute_dims(array, (last, *range(last)))
-
-
-def _batch_first(array: xr.DataArray) -> xr.DataArray:
-    return array.transpose("batch" if "batch" in array.dims else array.dims[0], ...)
-
-
-def samples_of(name: str, value: Any) -> Array:
-    """Return what was given as an array at hand whose first axis counts samples.
-
-    Parameters
-    ----------
-    name : str
-        What errors call it.
-    value : array of any library, DataArray, or nested lists of numbers
-        Lazy ones are computed.
-
-    Returns
-    -------
-    array
-        Of NumPy, CuPy or the array-API standard: `value` itself or its memory where it has some.
-
-    Raises
-    ------
-    ArrayError
-        If it makes no array, or one of objects, without axes, or with a mask that would be lost.
-
-    Examples
-    --------
-    >>> samples_of("x", [[1, 2], [3]])
-    Traceback (most recent call last):
-    labeled.errors.ArrayError: 'x' must be an array of samples: ... inhomogeneous shape ...
-    """
-    if isinstance(value, xr.DataArray) and value.dims:
-        value = _batch_first(value)
-    if is_dask_collection(value):
-        value = value.compute()
-    _check_unmasked(name, value)
-    try:
-        found = adopted(value) if is_foreign(value) else value
-        if not is_array(found):
-            found = found.asnumpy() if hasattr(found, "asnumpy") else np.asarray(found)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArrayError(f"{name!r} must be an array of samples: {error}") from None
-    if dtype_of(found).kind == "O" or not found.shape:
-        shown = f"{type(value).__name__} {value!r:.60}"
-        made = f"{shown} makes one of shape {tuple(found.shape)} and dtype {found.dtype}"
-        raise ArrayError(f"{name!r} must be an array of samples: {made}")
-    return found
-
-
-def _check_unmasked(name: str, value: Any) -> None:
-    """Raise :class:`ArrayError` for a masked array, whose mask nobody would see."""
-    if isinstance(value, np.ma.MaskedArray):
-        wrong = f"{name!r} is a masked array, whose mask would be lost"
-        raise ArrayError(f"{wrong}; give it with its gaps filled")
