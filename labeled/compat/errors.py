@@ -35,8 +35,8 @@ class OldValueError(LabeledError, ValueError):
 
 OWN = [kind for kind in LabeledError.__subclasses__() if kind.__module__ == __name__]
 OWN += [UnknownAttributeError, UnknownNameError]
+# errors by their built-in kinds
 KINDS: dict[type, type[LabeledError]] = {kind.__bases__[1]: kind for kind in OWN}
-"""Errors by their built-in kinds."""
 
 
 def old(kind: type[Exception], message: str) -> Exception:

@@ -59,10 +59,10 @@ class DataProvider:
     :attr:`~labeled.providers.DataBatch.count_samples` is less than the batch size.
     """
 
+    # the batch size, data and labels; None before the first batch
     _shapes: tuple[int, Lengths, Lengths] | None = None
-    """The batch size, data and labels; None before the first batch."""
+    # a pass that was begun to learn the shapes; the next loop takes it
     _waiting: Iterator[DataBatch] | None = None
-    """A pass that was begun to learn the shapes; the next loop takes it."""
     _n_begun = 0
 
     def __init__(self, axes: Any, data_padding: Any, label_padding: Any, size: int | None) -> None:
@@ -177,15 +177,15 @@ def _lengths_of(batch: DataBatch) -> tuple[Lengths, Lengths]:
 # over a loader
 
 
+# sources that are labels where nobody says which are
 LABEL_NAMES = frozenset({"label", "labels", "target", "targets", "y"})
-"""Sources that are labels where nobody says which are."""
 
+# what a caller of `as_provider` may name; all but the first five are options of `batches`
 OPTIONS = (
     *("batch_size", "data_padding", "label_padding", "roll_over", "axes", "shuffle", "seed"),
     *("shard", "window_rows", "memory", "threads", "prefetch", "dtype", "scale", "shift"),
     *("errors", "max_lost", "device"),
 )
-"""What a caller of ``as_provider`` may name; all but the first five are options of ``batches``."""
 
 Names = str | Sequence[str] | Mapping[str, str]
 

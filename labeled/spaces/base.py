@@ -26,24 +26,23 @@ from labeled.spaces.arrays import as_dtype, csr, is_dask, is_lazy, is_sparse, wh
 Axes = tuple[str | int, ...]
 Batch = Any  # an array, a scipy sparse matrix, a dask array, None, or a tuple of batches
 
+# checks a length: `length_of(what, n)` is a whole number, one or more
 length_of: Callable[..., int] = partial(whole, least=1, error=SpaceError)
-"""Checks a length: ``length_of(what, n)`` is a whole number, one or more."""
 
 
 # ---------------------------------------------------------------- the table of routes
 class Route(NamedTuple):
     """How batches of one kind of space become batches of another, and for which spaces."""
 
-    run: Callable[[Batch, Any, Any], Batch]
-    """(batch, source, target) -> batch"""
+    run: Callable[[Batch, Any, Any], Batch]  # (batch, source, target) -> batch
+    # (source, target); raise a `SpaceError` where there is no way between the two
     checks: tuple[Callable[[Any, Any], object], ...] = ()
-    """(source, target); raise a `SpaceError` where there is no way between the two."""
+    # does the same to a dask batch; not given where `run` does
     by_chunk: Callable[[Batch, Any, Any], Batch] | None = None
-    """Does the same to a dask batch; not given where `run` does."""
 
 
+# by the two kinds of space; an entry for a base class counts where there is no nearer one
 ROUTES: dict[tuple[type, type], Route] = {}
-"""By the two kinds of space; an entry for a base class counts where there is no nearer one."""
 
 
 @lru_cache(maxsize=4096)
@@ -267,14 +266,11 @@ class Space:
 class ArraySpace(Space):
     """A space whose batch is one array; the base of all but composites and null."""
 
-    kinds: ClassVar[str] = "biufc"
-    """Kinds of dtype that a batch may have."""
+    kinds: ClassVar[str] = "biufc"  # kinds of dtype that a batch may have
+    # spaces of one family are equal by value; of its own class if not given
     family: ClassVar[str] = ""
-    """Spaces of one family are equal by value; of its own class if not given."""
-    _names: ClassVar[Axes] = ("b", "feature")
-    """What the axes of a batch are called in messages."""
-    sparse = False
-    """Whether batches are scipy sparse arrays."""
+    _names: ClassVar[Axes] = ("b", "feature")  # what the axes of a batch are called in messages
+    sparse = False  # whether batches are scipy sparse arrays
     dim = 0
 
     def _settle(self, **checked: Any) -> None:

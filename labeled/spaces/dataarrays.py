@@ -32,8 +32,8 @@ Dims = Sequence[Hashable]
 DimsOf = Mapping[Hashable, Dims]
 RECORD = "flattened"  # the attribute that says what a feature dim is made of
 
+# the encoding entry that keeps the dims and encoding of what an array was laid out from
 ORIGIN = "labeled_origin"
-"""The encoding entry that keeps the dims and encoding of what an array was laid out from."""
 
 
 def format_dataarray(x: xr.DataArray, space: Space, *, dims: Names | None = None) -> xr.DataArray:

@@ -202,8 +202,7 @@ class ConvNDSpace(ArraySpace):
     axes: Any = None
     dtype: Any = None
     family: ClassVar[str] = "images"
-    n_spatial: ClassVar[int | None] = None
-    """How many spatial axes there must be."""
+    n_spatial: ClassVar[int | None] = None  # how many spatial axes there must be
 
     def __post_init__(self) -> None:
         name, given = type(self).__name__, (self.channels, self.num_channels)

@@ -36,13 +36,11 @@ from labeled.spaces.arrays import as_dtype, canonical_axes, check_fits, csr, val
 from labeled.spaces.base import ArraySpace, Space, call_for, convert, route_between
 from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, NullSpace, VectorSpace
 
-Source = Any
-"""A name, or a tuple (or list) of sources."""
+Source = Any  # a name, or a tuple (or list) of sources
 
 Specs = tuple[Space, Source]
 
-Tree = Any
-"""The number of a pair, None for a null position, or a tuple of trees."""
+Tree = Any  # the number of a pair, None for a null position, or a tuple of trees
 
 
 # ---------------------------------------------------------------- each pair once

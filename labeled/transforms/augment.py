@@ -77,6 +77,7 @@ def range_of(
     return low, high
 
 
+# what parameters have to be, by their names, besides of their types
 CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("size", "canvas", "least"), size_of),
     "width": partial(size_of, least=0),
@@ -90,7 +91,6 @@ CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("scale", "aspect", "peak"), partial(range_of, above=0)),
     "area": partial(range_of, above=0, most=1),
 }
-"""What parameters have to be, by their names, besides of their types."""
 
 
 # names in, names out

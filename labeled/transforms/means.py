@@ -29,9 +29,9 @@ V1_MAGIC = 0xF993FAC8
 CPU = 1
 DTYPES = ("<f4", "<f8", "<f2", "u1", "<i4", "i1", "<i8")  # type flags, by number
 
+# what follows the first word of an array (storage, axes), and the type of its lengths; where that
+# word is neither, it counts the axes, of 32 bits each
 FORMS = {NEWEST_MAGIC: ("ii", "q"), V1_MAGIC: ("i", "q")}
-"""What follows the first word of an array (storage, axes), and the type of its lengths; where that
-word is neither, it counts the axes, of 32 bits each."""
 
 MAX_AXES = 32
 

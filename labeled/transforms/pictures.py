@@ -37,8 +37,8 @@ MAX_PIXELS = 1 << 28  # of one picture that a transform makes, as of one that is
 
 MAX_VALUES = 1 << 31  # of a batch that a transform makes
 
+# of the pictures that are collected before they are copied into the batch: what caches hold
 GROUP_BYTES = 1 << 20
-"""Of the pictures that are collected before they are copied into the batch: what caches hold."""
 
 VALUE_BYTES = 32  # what a change takes for each value of a picture, at most; twice that in float64
 
@@ -66,8 +66,7 @@ class PicturePlan:
     n_channels: int
     dtype: np.dtype[Any]
     only_sizes: bool = False
-    most_pixels: int = 0
-    """Of a picture at any time."""
+    most_pixels: int = 0  # of a picture at any time
     _changes: list[Change] = field(default_factory=list)
     _factors: tuple[FloatArray, FloatArray] | None = None
 

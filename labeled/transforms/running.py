@@ -29,8 +29,8 @@ RANDOM = frozenset({"rng", "seed", "context"})
 
 NOTHING: Any = object()  # stands for a batch of which no sample is left, which is not handed out
 
+# of one array, or of each source of a batch; None where nothing is known
 Forms = RowSpec | Mapping[str, RowSpec | None] | None
-"""Of one array, or of each source of a batch; None where nothing is known."""
 
 
 @dataclass(frozen=True)

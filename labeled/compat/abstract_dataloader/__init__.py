@@ -21,6 +21,7 @@ from labeled.compat.abstract_dataloader import abstract, ext, generic, spec
 
 __all__ = ["abstract", "ext", "generic", "install_aliases", "spec"]
 
+# the modules of this package, and the paths by which old code imports what is there
 MODULES = {
     "": ("",),
     ".abstract": (".abstract",),
@@ -28,6 +29,5 @@ MODULES = {
     ".generic": (".generic", ".generic.composition", ".generic.sequence", ".generic.sync"),
     ".spec": (".spec",),
 }
-"""The modules of this package, and the paths by which old code imports what is there."""
 
 install_aliases = aliases_of("abstract_dataloader", __name__, MODULES)

@@ -20,6 +20,7 @@ from labeled.compat.fuel.config_parser import config
 
 __all__ = ["config", "install_aliases"]
 
+# the modules of this package, and the paths by which old code imports what is there
 MODULES = {
     "": ("",),
     ".config_parser": (".config_parser", ".exceptions"),
@@ -33,6 +34,5 @@ MODULES = {
     ".transformers.image": (".transformers.defaults", ".transformers.image"),
     ".utils": (".utils", ".utils.cache"),
 }
-"""The modules of this package, and the paths by which old code imports what is there."""
 
 install_aliases = aliases_of("fuel", __name__, MODULES)

@@ -22,5 +22,5 @@ from labeled.compat.mxnet.recordio import pack_img as pack_img
 from labeled.compat.mxnet.recordio import unpack as unpack
 from labeled.compat.mxnet.recordio import unpack_img as unpack_img
 
+# the names of the Julia package for the same iterators
 CSVProvider, ImageRecordProvider, MNISTProvider = CSVIter, ImageRecordIter, MNISTIter
-"""The names of the Julia package for the same iterators."""

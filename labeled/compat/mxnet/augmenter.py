@@ -43,16 +43,16 @@ FloatArray = npt.NDArray[np.float32]
 TRIES = 10
 
 AUTO, RANDOM = 9, 10
+# nearest, bilinear, bicubic, area, Lanczos; by what happens; one of the first five, drawn
 INTERPOLATIONS = (0, 1, 2, 3, 4, AUTO, RANDOM)
-"""Nearest, bilinear, bicubic, area, Lanczos; by what happens; one of the first five, drawn."""
 
 EIGENVALUES = np.array([55.46, 4.794, 1.148], np.float32)
+# one row a channel: R, G, B
 EIGENVECTORS = np.array(
     [[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]], np.float32
 )
-"""One row a channel: R, G, B."""
+# 14-bit weights of R, G and B: the old jitter took red for blue when it made grey
 SWAPPED_GREY = np.array([1868, 9617, 4899])
-"""14-bit weights of R, G and B: the old jitter took red for blue when it made grey."""
 
 
 class Augmenter:

@@ -118,13 +118,13 @@ FLOAT = re.compile(rb"[ \t\r\n\f]*([+-]?)(\d*)(\.?)(\d*)((?:[eE][+-]?\d*)?)[fF]?
 WORDS = re.compile(rb"(nan)|(?:infinity|inf(?!i))", re.IGNORECASE)
 WHOLE = re.compile(rb"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)")
 
+# numbers that all versions read alike, and whose parts float64 holds exactly
 PLAIN = re.compile(rb"-?\d{1,7}(?:\.\d{1,15})?(?:,-?\d{1,7}(?:\.\d{1,15})?)*")
-"""Numbers that all versions read alike, and whose parts float64 holds exactly."""
 POWERS = 10.0 ** np.arange(16)
 
 LARGEST_EXPONENT = 38
+# with an exponent of -38 smaller numbers were raised to it: the least normal float32
 MIN_FACTOR = F32(1.17549435)
-"""With an exponent of -38 smaller numbers were raised to it: the least normal float32."""
 FRACTION_DIGITS = 19
 WORD = 1 << 64
 

@@ -242,8 +242,8 @@ class Records:
         self._bounds = [0, *accumulate(file.n_rows for file in self._files)]
         begins = [0, *accumulate(file.stamp.size for file in self._files)]
         heads = [one.offsets[:-1] + at for one, at in zip(self._files, begins, strict=False)]
+        # where records begin, and the end of the last
         self.heads = np.append(np.concatenate(heads), begins[-1])
-        """Where records begin, and the end of the last."""
 
     def payloads(self, first: int, stop: int) -> Payloads:
         """Return the payloads of some neighbours."""

@@ -198,10 +198,8 @@ class MXDataProvider(AbstractDataProvider):
         self._rows: Iterator[Row] = iter(())
         self._epoch: Iterator[DataBatch] = iter(())
         self._filled_up = False
-        self._last = list[Array]()
-        """Numbers, data and labels of the batch before."""
-        self._taken = list[Row]()
-        """The rows of the batch under construction."""
+        self._last = list[Array]()  # numbers, data and labels of the batch before
+        self._taken = list[Row]()  # the rows of the batch under construction
         self.reset()
         if not self.iter_next():
             raise LoaderError(f"{type(self).__name__} has no first batch: the part is too small")

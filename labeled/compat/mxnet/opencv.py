@@ -38,8 +38,8 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 F32 = np.float32
 
+# interpolation codes, the numbers that both OpenCV and the old parameters use
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
-"""Interpolation codes, the numbers that both OpenCV and the old parameters use."""
 
 
 def resize(picture: Picture, height: int, width: int, how: int) -> Picture:

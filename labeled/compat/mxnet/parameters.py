@@ -27,8 +27,8 @@ from labeled.formats.bytesource import unreadable
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
 
+# the iterators of images, by age: `"1.9.1 v1"` is `ImageRecordIter_v1` of that version
 Rules = Literal["seed", "0.9.5", "1.9.1 v1", "1.9.1"]
-"""The iterators of images, by age: ``"1.9.1 v1"`` is ``ImageRecordIter_v1`` of that version."""
 RULES: tuple[Rules, ...] = ("seed", "0.9.5", "1.9.1 v1", "1.9.1")
 
 REQUIRED = object()  # marks a parameter without a default
@@ -102,14 +102,14 @@ class Parameter:
     since: Rules = "seed"
 
 
+# how parameters are read, by the type of their default
 READERS: Mapping[type, Callable[[str], Any]] = {
     bool: flag_of, int: integer_of, float: number_of, str: str,
 }  # fmt: skip
-"""How parameters are read, by the type of their default."""
 
 ONE_OR_MORE = ("batch_size", "label_width", "preprocess_threads", "num_parts")
+# least values, by name
 LEAST = {**dict.fromkeys(ONE_OR_MORE, 1), "part_index": 0, "shuffle_chunk_size": 0}
-"""Least values, by name."""
 
 MAY_BE_NONE = "label_name"  # where None is given this one stays None; others take their default
 
@@ -119,15 +119,16 @@ def each_of(since: Rules = "seed", **defaults: Any) -> dict[str, Parameter]:
     return {name: Parameter(READERS[type(one)], one, since) for name, one in defaults.items()}
 
 
+# parameters of every iterator
 NAMES = {
     **each_of(data_name="data", label_name="softmax_label", prefetch_buffer=4),
     "batch_size": Parameter(integer_of),
 }
-"""Parameters of every iterator."""
 
 NO_LIMIT = 1e10
 NEVER = -1  # stands for a size, place or angle that is not asked for
 
+# the parameters of each iterator
 TABLES: Mapping[str, Mapping[str, Parameter]] = {
     "CSVIter": {
         **NAMES,
@@ -166,7 +167,6 @@ TABLES: Mapping[str, Mapping[str, Parameter]] = {
         "seed_aug": Parameter(integer_of, None, "1.9.1"),
     },
 }
-"""The parameters of each iterator."""
 
 NO_DEFAULT = "path_imgrec"  # has no default in the newest version
 

@@ -19,9 +19,10 @@ from types import SimpleNamespace
 
 from labeled.compat import aliases_of
 
+# The one setting: what the dtype `'floatX'` stands for. Assign before making spaces.
 config = SimpleNamespace(floatX="float64")
-"""The one setting: what the dtype ``'floatX'`` stands for. Assign before making spaces."""
 
+# the modules of this package, and the paths by which old code imports what is there
 MODULES = {
     "": ("",),
     ".space": (".space",),
@@ -36,6 +37,5 @@ MODULES = {
         ".datasets.vector_spaces_dataset",
     ),
 }
-"""The modules of this package, and the paths by which old code imports what is there."""
 
 install_aliases = aliases_of("pylearn2", __name__, MODULES)

@@ -101,13 +101,13 @@ def cast(x: Any, dtype: str | None) -> Any:
 
 
 # ---------------------------------------------------------------- what spaces share
+# who converts into whom, (batch, source, target) -> batch; filled by the module of the spaces
 ROUTES: dict[tuple[type, type], Callable[[Any, Any, Any], Any]] = {}
-"""Who converts into whom, (batch, source, target) -> batch; filled by the module of the spaces."""
 
 Callbacks = list[Callable[[Any], None]] | None
 
+# the lazy batch that each lazy result was made from, so that undoing finds the very object
 _MADE_FROM: WeakValueDictionary[str, Any] = WeakValueDictionary()
-"""The lazy batch that each lazy result was made from, so that undoing finds the very object."""
 
 
 class Space:
@@ -119,11 +119,11 @@ class Space:
         Called with the batch before the space's own checks.
     """
 
+    # what two spaces of one class are compared by, and what is shown; callbacks apart
     _fields: ClassVar[tuple[str, ...]] = ()
-    """What two spaces of one class are compared by, and what is shown; callbacks apart."""
 
+    # whether a conversion begins with the total dimensions; else it compares dims and labels
     _compares_sizes = True
-    """Whether a conversion begins with the total dimensions; else it compares dims and labels."""
 
     def __init__(
         self, validate_callbacks: Callbacks = None, np_validate_callbacks: Callbacks = None
@@ -149,17 +149,14 @@ class Space:
         raise old(NotImplementedError, f"{type(self).__name__} has none of this")
 
     # ------------------------------------------------------------ what a space is
-    get_total_dimension: Callable[..., int] = _missing
-    """How many numbers one example holds."""
+    get_total_dimension: Callable[..., int] = _missing  # how many numbers one example holds
 
-    get_origin: Callable[..., Any] = _missing
-    """One example of zeros."""
+    get_origin: Callable[..., Any] = _missing  # one example of zeros
 
+    # a batch of zeros; `dtype` instead of the space's own
     get_origin_batch: Callable[..., Any] = _missing
-    """A batch of zeros; `dtype` instead of the space's own."""
 
-    get_batch: Callable[..., Any] = _missing
-    """Not implemented by any space, as it never was."""
+    get_batch: Callable[..., Any] = _missing  # not implemented by any space, as it never was
 
     _lazy_batch: Callable[..., Any] = _missing
     _check: Callable[..., None] = _missing

@@ -46,14 +46,12 @@ class Dataset:
     def _missing(self) -> Any:
         raise old(NotImplementedError, f"{type(self).__name__} has none of this")
 
+    # the flat `(space, source)` of everything there is
     get_data_specs: Callable[..., Any] = _missing
-    """The flat ``(space, source)`` of everything there is."""
 
-    get_data: Callable[..., Any] = _missing
-    """All data, an array or a tuple of arrays."""
+    get_data: Callable[..., Any] = _missing  # all data, an array or a tuple of arrays
 
-    get_num_examples: Callable[..., int] = _missing
-    """How many examples there are."""
+    get_num_examples: Callable[..., int] = _missing  # how many examples there are
 
     def has_targets(self) -> bool:
         """Whether there are targets."""
@@ -553,5 +551,5 @@ class HDF5DatasetDeprecated(DenseDesignMatrix):
         super().__init__(X=rows, y=targets, **options)
 
 
+# what the newer class, which takes lists of sources, made of `X`, `topo_view` and `y`
 HDF5Dataset = HDF5DatasetDeprecated
-"""What the newer class, which takes lists of sources, made of `X`, `topo_view` and `y`."""

@@ -85,8 +85,8 @@ class SubsetIterator:
 class _OneEpoch(SubsetIterator):
     """A subset iterator that walks once through an epoch."""
 
+    # returns the subsets of the epoch; draws at once what does not depend on the batch
     _subsets: Callable[..., Iterator[Any]]
-    """Returns the subsets of the epoch; draws at once what does not depend on the batch."""
 
     def __init__(
         self, dataset_size: Any, batch_size: Any = None, num_batches: Any = None, rng: Any = None

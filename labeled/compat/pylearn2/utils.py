@@ -201,8 +201,7 @@ class OneHotFormatter:
             return _lazy(targets, self._max_labels, mode, self._dtype, sparse)
         return (_sparse if sparse else _dense)(targets, self._max_labels, mode, self._dtype)
 
-    theano_expr = format
-    """The same, of a dask array; labels are checked when they are computed."""
+    theano_expr = format  # the same, of a dask array; labels are checked when they are computed
 
 
 def _dense(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> Any:
