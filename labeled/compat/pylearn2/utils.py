@@ -219,12 +219,9 @@ def _sparse(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any]) -> A
     n, k = targets.shape
     width = max_labels if mode == "merge" else k * max_labels
     offsets = 0 if mode == "merge" else np.arange(k) * max_labels
-    columns = targets.astype(np.int64) + offsets
+    columns = (targets.astype(np.int64) + offsets).reshape(-1)
     check(not ((columns < 0) | (columns >= width)).any(), f"a label is beyond {width} columns")
-    places = (columns.reshape(-1), np.arange(0, n * k + 1, max(k, 1))[: n + 1])
-    made = csr_matrix((np.ones(n * k, dtype), *places), (n, width))
-    made.sum_duplicates()
-    return made
+    return csr_matrix((np.ones(n * k, dtype), (np.repeat(np.arange(n), k), columns)), (n, width))
 
 
 def _lazy(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any], sparse: bool) -> Any:

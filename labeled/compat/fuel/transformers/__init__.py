@@ -26,6 +26,8 @@ from labeled.compat.fuel.transformers.base import (
     stacked,
 )
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels as ExpectsAxisLabels
+from labeled.ragged.flat import Flat
+from labeled.ragged.value import padded
 
 
 # ---------------------------------------------------------------- values
@@ -462,18 +464,14 @@ class Padding(Transformer):
 
     def _padded(self, source: str, values: Any) -> list[Any]:
         """Return sequences filled to one length, and their mask."""
-        sequences = [np.asarray(one) for one in values]
-        inner = {one.shape[1:] if one.ndim else None for one in sequences}
-        wrong = f"source {source!r} holds the shapes {[one.shape for one in sequences]}; padded "
-        wrong += "are sequences that differ in length only. Name those to pad in mask_sources"
-        check(None not in inner and len(inner) == 1, wrong)
-        lengths = np.array([len(one) for one in sequences])
-        shape = (len(sequences), max(lengths), *sequences[0].shape[1:])
-        filled = np.zeros(shape, sequences[0].dtype)
-        for row, one in zip(filled, sequences, strict=True):
-            row[: len(one)] = one
-        mask = np.arange(filled.shape[1]) < lengths[:, None]
-        return [filled, mask.astype(self.mask_dtype)]
+        flat, dtype = Flat.of(values), np.asarray(values[0]).dtype
+        longest = flat.shapes.max(axis=0)
+        wrong = f"source {source!r} holds the shapes {flat.shapes.tolist()}; padded are sequences "
+        wrong += "that differ in length only. Name those to pad in mask_sources"
+        check(longest.size and (flat.shapes[:, 1:] == longest[1:]).all(), wrong)
+        filled, _ = padded(flat, longest.tolist())
+        mask = np.arange(longest[0]) < flat.shapes[:, :1]
+        return [filled.astype(dtype, copy=False), mask.astype(self.mask_dtype)]
 
 
 # ---------------------------------------------------------------- windows
