@@ -94,14 +94,15 @@ def opencv() -> Any:
 
 
 @cache
-def _pillow() -> Any:
-    needed = "pictures other than JPEG and PNG need Pillow"
+def pillow() -> Any:
+    """Return the module `PIL.Image`; raises MissingExtraError where it is not installed."""
+    needed = "pictures other than JPEG and PNG, and old transforms, need Pillow"
     return extra_module("PIL.Image", needed, "pillow", "images")
 
 
 @cache
-def _faster(name: str) -> Any:
-    """Return a library that spares Pillow some work; None where it is not installed."""
+def faster(name: str) -> Any:
+    """Return a library that spares others some work; None where it is not installed."""
     return import_optional(name)
 
 
@@ -211,7 +212,7 @@ def _jpeg_head(data: memoryview) -> PictureHead:
 
 def _orientation_of(exif: bytes) -> int:
     """Return the orientation that EXIF data tell; 1 where they do not, or are damaged."""
-    found = _pillow().Exif()
+    found = pillow().Exif()
     with contextlib.suppress(Exception):  # what Pillow makes of damage is nearly any error
         found.load(exif)
         turn = found.get(_ORIENTATION)
@@ -230,15 +231,15 @@ def picture_head(data: Data) -> PictureHead:
     head = head_of(data)
     if head is not None:
         return head
-    pillow = _pillow()
+    library = pillow()
     try:  # Pillow reads headers only
-        with pillow.open(io.BytesIO(data)) as image:
+        with library.open(io.BytesIO(data)) as image:
             (width, height), bands = image.size, image.getbands()
             alpha = "A" in bands or "transparency" in image.info
             grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
             is_turned = image.format == "WEBP" and "exif" in image.info  # a TIFF turns itself
             turn = _orientation_of(image.info["exif"]) if is_turned else 1
-    except pillow.DecompressionBombError as error:
+    except library.DecompressionBombError as error:
         raise PictureError(f"it claims more pixels than Pillow decodes: {error}") from error
     except Exception as error:
         what = f"{len(data):,} bytes, beginning with {bytes(data[:8])!r}" if data else "no bytes"
@@ -298,7 +299,7 @@ def decode(
     turn = head.orientation if upright else 1
     shape = (head.height, head.width, wanted)
     image = None
-    if head.kind == "jpeg" and (simplejpeg := _faster("simplejpeg")) is not None:
+    if head.kind == "jpeg" and (simplejpeg := faster("simplejpeg")) is not None:
         with contextlib.suppress(ValueError):  # damage that another library may overlook
             image = simplejpeg.decode_jpeg(data, _COLOURS[wanted], strict=False)
     elif head.kind == "png" and wanted == head.channels:
@@ -328,7 +329,7 @@ def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
         The numbers of those that are not whole JPEGs of these shapes, or all without simplejpeg:
         :func:`decode` does them, or says what is wrong.
     """
-    simplejpeg, others = _faster("simplejpeg"), list[int]()
+    simplejpeg, others = faster("simplejpeg"), list[int]()
     if simplejpeg is None:
         return list(range(len(pictures)))
     decode_jpeg = simplejpeg.decode_jpeg
@@ -348,7 +349,7 @@ def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
 
 def _by_opencv(data: Data) -> Array | None:
     """Decode a PNG of eight bits a channel as it is stored; None where that does not do."""
-    cv2 = _faster("cv2")
+    cv2 = faster("cv2")
     if cv2 is None or not _has_all_chunks(data):
         return None
     try:
@@ -376,13 +377,13 @@ def _has_all_chunks(data: Data) -> bool:
 
 def _by_pillow(data: Data, head: PictureHead, channels: int) -> Array:
     try:
-        with _pillow().open(io.BytesIO(data)) as image:
+        with pillow().open(io.BytesIO(data)) as image:
             if image.mode in ("F", "I"):  # Pillow would cut them off at 255
                 raise ValueError("its values are of 32 bits, no bytes or words")
             if channels == 1:
                 image.draft("L", image.size)  # the luma plane of a JPEG
             if image.mode.startswith("I;16"):
-                image = _pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
+                image = pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
             pixels = np.array(image.convert(_MODES[channels]))
     except Exception as error:
         raise PictureError(f"the {head.kind.upper()} cannot be decoded: {error}") from error

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled import permute
-from labeled._optional import import_optional
 from labeled.errors import AugmentError, UnfitPictureError
-from labeled.formats.pictures import opencv
+from labeled.formats.pictures import faster, opencv
 from labeled.permute.plan import result_dtype
 from labeled.samplers.permutation import key_of
 
@@ -260,14 +258,9 @@ def _mirrored(x: Array) -> Array:
     A batch of colour pictures then takes half (32 x 32) to a sixth (224 x 224) of the time.
     """
     interleaved = 1 < x.shape[2] <= 4 and x.strides[2] == x.itemsize and x.strides[1] > 0
-    cv2 = _opencv_if_there() if interleaved and x.dtype in OPENCV_DTYPES and x.size else None
+    cv2 = faster("cv2") if interleaved and x.dtype in OPENCV_DTYPES and x.size else None
     turned: Array = x[:, ::-1] if cv2 is None else cv2.flip(x, 1)
     return turned
-
-
-@cache
-def _opencv_if_there() -> Any | None:
-    return import_optional("cv2")
 
 
 def by_opencv(x: Array, change: Callable[[Array], Any]) -> Array:

@@ -16,25 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from labeled._optional import extra_module
 from labeled.compat.errors import check
 from labeled.compat.fuel.schemes import random_state
 from labeled.compat.fuel.transformers import Cast, ScaleAndShift, base
+from labeled.formats.pictures import pillow
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
 Size = tuple[int, int]
 BATCH_LABELS = ("batch", "channel", "height", "width")
-
-
-def pillow() -> Any:
-    """Return the module `PIL.Image`.
-
-    Raises
-    ------
-    MissingExtraError
-        If it is not installed.
-    """
-    return extra_module("PIL.Image", "these transformers need Pillow", "pillow", "images")
 
 
 class ImagesFromBytes(base.SourcewiseTransformer):
