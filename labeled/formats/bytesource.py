@@ -385,6 +385,21 @@ def contents(stamp: FileStamp, n_bytes: int) -> Iterator[bytes]:
         raise FileFormatError(f"file {stamp.path!r} cannot be {what}: {fault}") from None
 
 
+def bytes_of(path: str | os.PathLike[str]) -> bytes:
+    """Return all that a local file contains, as it is.
+
+    Raises
+    ------
+    FileFormatError
+        If it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise unreadable(os.fspath(path), error) from error
+
+
 def unreadable(path: str, error: OSError) -> FileFormatError:
     """Return what is raised where the system refuses to read a file or a folder."""
     why = error.strerror

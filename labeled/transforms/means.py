@@ -18,6 +18,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.errors import ArrayError, AugmentError, FileFormatError
+from labeled.formats.bytesource import bytes_of
 from labeled.formats.replacing import check_target, replacing
 from labeled.transforms.augment import open_pictures
 
@@ -94,11 +95,7 @@ def read_mean_file(path: str | os.PathLike[str]) -> npt.NDArray[np.float32]:
     FileFormatError
         If the file is missing, cut off, or of another kind.
     """
-    name = os.fspath(path)
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{name!r} cannot be read: {error}") from error
+    name, content = os.fspath(path), bytes_of(path)
     try:
         return _first_array(content)
     except struct.error:

@@ -29,10 +29,10 @@ import numpy.typing as npt
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, Row
 from labeled.compat.mxnet.opencv import Picture, old_pixels
-from labeled.compat.mxnet.parameters import Rules, Version, bytes_of, files_of, read_parameters
+from labeled.compat.mxnet.parameters import Rules, Version, files_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError
-from labeled.formats.bytesource import stamp_of
+from labeled.formats.bytesource import bytes_of, stamp_of
 from labeled.formats.pictures import PictureError, decode, kind_of
 from labeled.formats.recordio.records import HEADER, HEADER_BYTES, HeaderError, RecordFile, unpack
 from labeled.transforms import read_mean_file, write_mean_file

@@ -16,13 +16,11 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
-from labeled.formats.bytesource import unreadable
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
@@ -243,20 +241,6 @@ def options_of(uri: str) -> dict[str, str]:
     """
     _, _, options = uri.split("#")[0].partition("?")
     return dict(parse_qsl(options, keep_blank_values=True, separator="&"))
-
-
-def bytes_of(path: str) -> bytes:
-    """Return what a file holds.
-
-    Raises
-    ------
-    FileFormatError
-        If it cannot be read.
-    """
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise unreadable(path, error) from error
 
 
 def _files(path: str) -> list[str]:
