@@ -12,7 +12,7 @@ the callers to get right.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,8 @@ class Twister:
         self.reseed(seed)
 
     def reseed(self, seed: int) -> None:
-        """Start again from another seed."""
-        self._words = _raw_words(seed % WORD)
-
-    def word(self) -> int:
-        """Return the next raw word."""
-        return next(self._words)
+        """Start again from another seed; `word` returns the next raw word."""
+        self.word: Callable[[], int] = _raw_words(seed % WORD).__next__
 
     def unit(self) -> np.float32:
         """Return a float from [0, 1]; the upper bound comes up by rounding."""
