@@ -173,13 +173,10 @@ def start_server(
 
 
 # ---------------------------------------------------------------- one producer, one consumer
-LOOPBACK_ADDRESS = "tcp://127.0.0.1"
-
-
 def producer_consumer(
     producer: Callable[[Any], Any],
     consumer: Callable[[Any], Any],
-    addr: str = LOOPBACK_ADDRESS,
+    addr: str = f"tcp://{LOOPBACK}",
     port: int | None = None,
     context: Any = None,
 ) -> Any:

@@ -109,8 +109,6 @@ ONE_OR_MORE = ("batch_size", "label_width", "preprocess_threads", "num_parts")
 # least values, by name
 LEAST = {**dict.fromkeys(ONE_OR_MORE, 1), "part_index": 0, "shuffle_chunk_size": 0}
 
-MAY_BE_NONE = "label_name"  # where None is given this one stays None; others take their default
-
 
 def each_of(since: Rules = "seed", **defaults: Any) -> dict[str, Parameter]:
     """Return parameters by name and default."""
@@ -166,8 +164,6 @@ TABLES: Mapping[str, Mapping[str, Parameter]] = {
     },
 }
 
-NO_DEFAULT = "path_imgrec"  # has no default in the newest version
-
 
 def read_parameters(
     iterator: str, given: Mapping[str, Any], version: Version, strict: bool, rules: Rules = "1.9.1"
@@ -194,9 +190,9 @@ def read_parameters(
     for name in known:
         value = given.get(name)
         if value is None:
-            if name == MAY_BE_NONE and name in given:
+            if name == "label_name" and name in given:  # None means none here, else the default
                 found[name] = None
-            elif found[name] is REQUIRED or (name == NO_DEFAULT and version == "1.9.1"):
+            elif found[name] is REQUIRED or (name == "path_imgrec" and version == "1.9.1"):
                 raise LoaderError(f"{iterator}: the parameter {name} is required and was not given")
             continue
         read = table[name].read
