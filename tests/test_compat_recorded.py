@@ -23,7 +23,12 @@ import scipy.sparse
 from fuel.datasets import Dataset, H5PYDataset, IndexableDataset, IterableDataset
 from fuel.schemes import SequentialExampleScheme, SequentialScheme
 from fuel.streams import AbstractDataStream, DataStream
-from fuel.transformers import AgnosticSourcewiseTransformer, AgnosticTransformer, Transformer
+from fuel.transformers import (
+    AgnosticSourcewiseTransformer,
+    AgnosticTransformer,
+    Rename,
+    Transformer,
+)
 from pylearn2.datasets.dense_design_matrix import DenseDesignMatrix
 from pylearn2.space import (
     CompositeSpace,
@@ -35,6 +40,8 @@ from pylearn2.space import (
     VectorSpace,
 )
 from pylearn2.utils.iteration import SubsetIterator
+
+from labeled.errors import LabeledError
 
 FOLDER = Path(__file__).parent / "recorded"
 KINDS = (
@@ -392,3 +399,22 @@ def test_old_code_gives_what_it_gave(system, number, known):
     expression, recorded = table(system)[number]
     for handles in (False, True) if re.search(r"\b[hv]\(", expression) else (False,):
         assert answer(expression, known(system, handles)) == recorded
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda: Rename(in_memory(None), {"no": "x"}), KeyError),
+        (lambda: in_memory(None).dataset.nothing, AttributeError),
+        (lambda: Conv2DSpace((2, 3)), AssertionError),
+        (lambda: VectorSpace(3, dtype="text"), TypeError),
+        (lambda: VectorSpace(3).np_format_as(np.zeros((1, 3)), VectorSpace(2)), ValueError),
+        (lambda: NullSpace().get_total_dimension(), NotImplementedError),
+    ],
+)
+def test_errors_are_of_one_old_kind_and_of_this_library(call, kind):
+    with pytest.raises(kind) as caught:
+        call()
+    builtin = [base for base in type(caught.value).__mro__ if base.__module__ == "builtins"]
+    assert isinstance(caught.value, LabeledError)
+    assert set(builtin) <= {*kind.__mro__}
