@@ -278,5 +278,7 @@ def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[A
     values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
     n_rows = dataset.n_rows
     if values.shape[:1] != (n_rows,) or values.size != n_rows:
-        raise SplitError(f"{option}= has shape {values.shape}; give {n_rows} values, one a row")
+        raise SplitError(
+            f"{option}= has shape {values.shape}; it must be one value for each of {n_rows} rows"
+        )
     return values.reshape(-1)
