@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labeled.dims import likely_image
 from labeled.errors import FileFormatError, UnsafeFileError, warn
 from labeled.formats.bytesource import contents, is_packed, stamp_of
 from labeled.formats.contiguous import ContiguousReader
@@ -87,9 +88,6 @@ def in_order(path: str) -> tuple[int, str]:
     return (len(ORDER) if split is None else ORDER.index(split), path)
 
 
-_CHANNELS = (1, 3, 4)
-
-
 def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
     """Return one header for each set of files that differ only in their source, in their order."""
     units: dict[tuple[str, str | None, int], dict[str, str]] = {}
@@ -135,9 +133,7 @@ def default_dims(shape: tuple[int, ...]) -> tuple[str, ...]:
     (('batch', 'height', 'width'), ('batch', 'height', 'width', 'channel'))
     """
     if len(shape) == 4:
-        last = shape[3] in _CHANNELS and shape[1] not in _CHANNELS
-        colours = ("height", "width", "channel") if last else ("channel", "height", "width")
-        return ("batch", *colours)
+        return ("batch", *(likely_image(shape[1:]) or ("channel", "height", "width")))
     known = {1: (), 2: ("feature",), 3: ("height", "width")}
     return ("batch", *known.get(len(shape), (f"axis_{axis}" for axis in range(1, len(shape)))))
 
