@@ -116,8 +116,7 @@ def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> So
 def filters_of(plist: Any) -> tuple[Filter, ...]:
     """Return the filters that a creation property list names, in the order they are applied."""
     found: tuple[Filter, ...] = ()
-    for number in range(plist.get_nfilters()):
-        code, _, options, name = plist.get_filter(number)
+    for code, _, options, name in map(plist.get_filter, range(plist.get_nfilters())):
         found += (Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options))),)
     return found
 

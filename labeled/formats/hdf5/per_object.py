@@ -305,8 +305,7 @@ def _header(
             stored_bytes=part.stored_bytes,
             ragged="every example is a dataset of its own shape" if part.shape is None else None,
         )  # fmt: skip
-    usual = labels.default_name(name, 0)
-    found = [EXAMPLE if usual in inner else usual, *inner]
+    found = [EXAMPLE if "batch" in inner else "batch", *inner]
     dims, unnamed = labels.name_dims(stamp.path, name, found, given)
     return replace(made, dims=dims, storage="records", detail=each), unnamed
 
