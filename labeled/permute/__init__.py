@@ -138,9 +138,6 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
-    if isinstance(src, Taken):
-        changes = {"dtype": dtype, "scale": scale, "shift": shift, "threads": threads}
-        return gather(src.src, src.rows, axes, out=out, **changes)
     return _copied(src, None, axes, out, dtype, scale, shift, threads)
 
 
@@ -196,16 +193,22 @@ def _copied(
     src: Any, rows: Rows | None, axes: Sequence[int], out: Any, dtype: Any, scale: Any,
     shift: Any, threads: int | None,
 ) -> Any:  # fmt: skip
-    if isinstance(src, np.generic):
+    if type(src) is not np.ndarray:
+        if isinstance(src, Taken):
+            src, rows = src.src, plan.checked_rows(src.rows, len(src.src))
+        if not isinstance(src, np.ndarray | np.generic):
+            return _in_its_library(src, rows, axes, out, dtype, scale, shift)
         src = np.asarray(src)
-    elif not isinstance(src, np.ndarray):
-        return _in_its_library(src, rows, axes, out, dtype, scale, shift)
     if threads is not None and threads < 1:
         raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
-    found = plan.plan_for(src, rows, axes, dtype, scale, shift)
+    found = plan.plan_of(
+        src.shape, src.strides, src.dtype, tuple(axes), dtype,
+        None if scale is None else np.asarray(scale).shape,
+        None if shift is None else np.asarray(shift).shape, None if rows is None else rows.shape,
+    )  # fmt: skip
     result = plan.checked_out(out, found.shape, found.final, src)
     if found.plain:
-        result[...] = src.transpose(found.order)
+        result[...] = src if found.still else src.transpose(found.order)
         return result
     if found.size == 0:
         return result

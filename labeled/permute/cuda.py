@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.device import is_cupy
-from labeled.permute.plan import CopyPlan, Rows, packed, plan_for
+from labeled.permute.plan import CopyPlan, Rows, packed, plan_of
 
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
@@ -228,7 +228,8 @@ def copied(
                 return made.view(src.dtype)
     if is_cupy(scale) or is_cupy(shift):
         return None
-    found = plan_for(src, rows, axes, dtype, scale, shift)
+    shapes = [None if one is None else np.shape(one) for one in (scale, shift, rows)]
+    found = plan_of(src.shape, src.strides, src.dtype, tuple(axes), dtype, *shapes)
     launch = launch_of(found)
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None

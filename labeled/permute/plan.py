@@ -168,9 +168,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Array:
     if n_bytes < ALIGNED_BYTES or dtype.hasobject:
         return np.empty(shape, dtype)
     memory = np.empty(n_bytes + CACHE_LINE, np.uint8)
-    start = -address_of(memory) % CACHE_LINE
-    made: Array = memory[start : start + n_bytes].view(dtype).reshape(shape)
-    return made
+    return np.ndarray(shape, dtype, memory, -address_of(memory) % CACHE_LINE)
 
 
 def checked_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], src: Array) -> Array:
@@ -225,6 +223,8 @@ class CopyPlan:
     """Bytes from the first to the last item of the source."""
     plain: bool
     """Whether NumPy's own copy is as fast as memory, or so short that no other is faster."""
+    still: bool
+    """Whether all axes stay where they are."""
 
     def over_axes(self, factor: Array, ndim: int) -> Array:
         """Return a scale or shift over the merged axes, with length 1 where it is the same."""
@@ -248,57 +248,44 @@ class CopyPlan:
         return (np.dtype(np.uint8) if item.kind == "b" else item), final
 
 
-def plan_for(
-    src: Any, rows: Rows | None, axes: Sequence[int], final: Any, scale: Any, shift: Any
-) -> CopyPlan:
-    """Check a copy and plan it: once for all arrays of these lengths, steps and dtypes."""
-    by_scale = None if scale is None else np.shape(scale)
-    by_shift = None if shift is None else np.shape(shift)
-    n_rows = None if rows is None else len(rows)
-    key = src.shape, src.strides, src.dtype, tuple(axes), final, by_scale, by_shift, n_rows
-    return plan_of(*key)
-
-
 @lru_cache(maxsize=512)
 def plan_of(
     src_shape: Shape, strides: Shape, item: np.dtype[Any], axes: Shape, asked: Any,
-    scale: Shape | None, shift: Shape | None, n_rows: int | None,
+    scale: Shape | None, shift: Shape | None, rows: Shape | None,
 ) -> CopyPlan:  # fmt: skip
-    """Plan a copy, of factors of these shapes; raises what :mod:`~labeled.permute.plan` raises."""
+    """Check a copy and plan it: once for all arrays of these lengths, steps and dtypes.
+
+    `scale`, `shift` and `rows` are their shapes. Raises what this module raises.
+    """
     order = checked_order(axes, len(src_shape))
     scaled = scale is not None or shift is not None
     final = result_dtype(item, asked, scaled)
     compute = compute_dtype(item, final) if scaled else final
-    lengths = src_shape if n_rows is None else (n_rows, *src_shape[1:])
+    lengths = src_shape if rows is None else (*rows, *src_shape[1:])
     shape = tuple(map(lengths.__getitem__, order))
     steps = [packed(shape, final.itemsize), tuple(map(strides.__getitem__, order))]
     for name, factor in (("scale", scale), ("shift", shift)):
         if factor is not None:
             steps.append(_factor_steps(name, factor, lengths, order))
-    gathered = None if n_rows is None else order.index(0)
+    gathered = None if rows is None else order.index(0)
     groups = ((),) if 0 in shape else merged_axes(shape, steps, gathered) or ((),)
     axis = groups.index((gathered,)) if (gathered,) in groups else None
-    merged, to, at, varies, fast = [], [], [], [], None
-    for number, group in enumerate(groups):
-        step, src_step, *others = [one[group[-1]] if group else 0 for one in steps]
-        merged.append(math.prod(map(shape.__getitem__, group)))
-        to.append(step)
-        at.append(src_step)
-        varies.append(any(others))
-        if src_step == item.itemsize and number != axis:
-            fast = number
+    to, at, *others = [[one[group[-1]] if group else 0 for group in groups] for one in steps]
+    merged = [math.prod(map(shape.__getitem__, group)) for group in groups]
+    varies = [any(factor[n] for factor in others) for n in range(len(groups))]
+    fast = max((n for n, by in enumerate(at) if by == item.itemsize and n != axis), default=None)
     repeat = _repeat(merged, to, at, varies, axis)
     if repeat > 1:
         merged[-2:] = [merged[-2] // repeat, merged[-1] * repeat]
         to[-2], at[-2] = to[-2] * repeat, at[-2] * repeat
     size, last, pure = math.prod(shape), len(groups) - 1, not scaled and item == final
     runs = fast is None or (fast == last and merged[last] > SHORT_RUN)
-    plain = pure and n_rows is None and (runs or size <= FEW_ITEMS)
+    plain = pure and rows is None and (runs or size <= FEW_ITEMS)
     reach = sum((n - 1) * abs(step) for n, step in zip(src_shape, strides, strict=True))
     return CopyPlan(
         order, shape, item, final, compute, scaled, groups, repeat,
         tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size, pure,
-        size * (item.itemsize + final.itemsize), reach, plain,
+        size * (item.itemsize + final.itemsize), reach, plain, order == tuple(range(len(order))),
     )  # fmt: skip
 
 
