@@ -13,9 +13,10 @@ scaled copy multiplies and adds in two rounded steps on every one of them.
 Tiles are the way without the extra, and the way of every dtype and stride that the kernels do not
 know. NumPy's own copy walks the destination in order, so when the fast axis moves, each item read
 costs a cache line. Here the same copy is cut into tiles whose source lines and destination lines
-stay in the nearest cache between visits; a short last axis (channels) is copied plane by plane. A
-cast with scale and shift goes through one scratch tile in the order of the *source*, where the
-arithmetic runs over contiguous memory, and never through a full-size temporary.
+stay in the caches between visits; a short last axis (channels) is copied plane by plane, others
+in strips of as many lines as the nearest cache holds. A cast with scale and shift is made in the
+destination where its axes lie as those of the source do, else in one scratch tile in the order of
+the *source*, where the arithmetic runs over contiguous memory; never in a full-size temporary.
 
 The environment variable ``LABELED_FAST=0`` turns the compiled kernels off; it is read once, when
 something is copied that they might copy.
@@ -41,14 +42,18 @@ from labeled.permute.workers import share
 
 __all__ = ["Taken", "available", "copy", "describe", "empty", "forget", "gather"]
 
-TILE_ITEMS = 1 << 16
+TILE_ITEMS = 1 << 17
 """Items of a tile: it and its scratch stay in the caches."""
 
-NEAR_BYTES = 1 << 17
-"""What NumPy's own copy may touch before it comes back to a line, to find it still near."""
+NEAR_BYTES = 1 << 15
+"""What a copy may touch of the nearest cache before it comes back to a line, to find it there."""
 
-FAST_RUN = 1024
-"""Items of a tile along the fast axis: long enough for NumPy's inner loops."""
+WAY_BYTES = 1 << 12
+"""Lines so far apart take the same place of that cache, which holds a few of them only."""
+
+FAST_RUN = 1040
+"""Items of a tile along the fast axis: long enough for NumPy's inner loops. As floats they are an
+odd number of lines, so that rows of scratch do not take the same places."""
 
 PLANES = 4
 """Longest last axis that is copied plane by plane."""
@@ -241,34 +246,41 @@ def _by_tiles(
         for apply, factor in ((np.multiply, scale), (np.add, shift))
         if factor is not None
     ]
+    in_place = copied.compute == copied.final and copied.fast in (None, len(lengths) - 1)
 
     def work(first: int, last: int) -> None:
         scratch = None
         for block in blocks[first:last]:
-            part = at[block] if rows is None else _taken(copied, at, rows, block)
-            if not copied.pure:
-                if scratch is None or scratch.shape != part.shape:
-                    scratch = np.empty_like(part, copied.compute)  # lies as the source does
-                for apply, factor in steps:
-                    taken = zip(block, factor.shape, strict=True)
-                    here = factor[tuple(slice(None) if n == 1 else cut for cut, n in taken)]
-                    apply(part, here, out=scratch, dtype=copied.compute, casting="unsafe")
-                    part = scratch
-                if not steps:
-                    np.copyto(scratch, part, casting="unsafe")
-                    part = scratch
-            _move(to[block], part)
+            part, here = at[block] if rows is None else _taken(copied, at, rows, block), to[block]
+            if copied.pure or in_place:
+                scratch = here
+            elif scratch is None or scratch.shape != part.shape:
+                scratch = np.empty_like(part, copied.compute)  # lies as the source does
+            if part.dtype != copied.compute:
+                np.copyto(scratch, part, casting="unsafe")
+                part = scratch
+            for apply, factor in steps:
+                taken = zip(block, factor.shape, strict=True)
+                cut = factor[tuple(slice(None) if n == 1 else cut for cut, n in taken)]
+                apply(part, cut, out=scratch)
+                part = scratch
+            if part is not here:
+                _move(here, part)
 
     share(work, len(blocks), compiled.worth_threads(threads, copied.moved_bytes))
 
 
 def _move(dst: Array, src: Array) -> None:
-    """Copy `src` into `dst` of equal shape, whatever the strides."""
-    if dst.shape[-1] > PLANES or dst.ndim == 1:
-        np.copyto(dst, src, casting="unsafe")
-        return
-    for plane in range(dst.shape[-1]):
-        np.copyto(dst[..., plane], src[..., plane], casting="unsafe")
+    """Copy `src` into `dst` of equal shape, by planes or in strips whose lines stay near."""
+    n = dst.shape[-1]
+    step = 1 if n <= PLANES else NEAR_BYTES // _taken_up(src.strides[-1])
+    for start in range(0, n, step):
+        np.copyto(dst[..., start : start + step], src[..., start : start + step], casting="unsafe")
+
+
+def _taken_up(step: int) -> int:
+    """Return how many bytes of the nearest cache each of many items takes, `step` bytes apart."""
+    return max(min(abs(step), CACHE_LINE), math.gcd(step, WAY_BYTES))
 
 
 def _taken(copied: CopyPlan, at: Array, rows: Rows, block: Block) -> Array:
@@ -288,7 +300,7 @@ def _blocks(copied: CopyPlan) -> list[Block] | None:
         if fast in (None, last) or copied.final.itemsize > 8:
             return None
         # NumPy comes back to a line of the source after everything behind the fast axis
-        behind = math.prod(copied.lengths[fast + 1 :]) * min(abs(copied.at[last]), CACHE_LINE)
+        behind = math.prod(copied.lengths[fast + 1 :]) * _taken_up(copied.at[last])
         if copied.lengths[last] > PLANES and behind <= NEAR_BYTES:
             return None
     inwards = [(axis, TILE_ITEMS) for axis in range(last, -1, -1)]
