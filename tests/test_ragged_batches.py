@@ -230,6 +230,21 @@ def heavy(tmp_path_factory: Any) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize("n_files", [1, 2])
+def test_packed_examples_are_decoded_in_batches(tmp_path: Path, n_files: int) -> None:
+    examples = [np.full(997 * n, n, "i2") for n in range(100)]  # more than memory keeps
+    paths = []
+    for number in range(n_files):
+        paths.append(labeled.write(tmp_path / f"{number}.hdf5", {"x": labeled.Ragged.of(examples)}))
+        with h5py.File(paths[-1], "r+") as file:
+            file["x"].attrs["scale_factor"] = np.float32(0.5)
+    ds = labeled.open_dataset(paths)
+    for batch in ds.batches(3, shuffle="window", seed=2, ragged="list", memory="18 MiB"):
+        for row, found in zip(batch.rows, batch["x"].values.tolist(), strict=True):
+            wanted = examples[row % 100] * np.float32(0.5)
+            np.testing.assert_array_equal(found, wanted, strict=True)
+
+
 def test_padded_sources_that_share_a_dim_go_to_xarray(tmp_path: Path) -> None:
     words = [np.arange(n) for n in (1, 3, 2, 5)]
     tones = [np.arange(n) for n in (2, 7, 2, 5)]
