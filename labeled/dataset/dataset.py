@@ -91,8 +91,7 @@ class Dataset(Viewed):
     chosen: tuple[str, ...] = ()
     own_spaces: Mapping[str, Space] = field(default_factory=dict)
     chunks: Any = "auto"
-    resident: Resident | None = None
-    """The device on which loaded rows are kept, too."""
+    resident: Resident | None = None  # the device on which loaded rows are kept, too
 
     # what is there
 

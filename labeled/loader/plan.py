@@ -28,17 +28,15 @@ from labeled.samplers.windows import Window, WindowRows
 
 log = logging.getLogger(__name__)
 
+# What is read ahead at once: the first place, the one after the last, and the rows. A shuffled
+# window is one job, unless its rows are picked one by one or all sources are kept: then it is cut.
+# File order and full shuffle come in long blocks that may be cut anywhere; they are cut where
+# batches end and, over stored chunks, where chunks do.
 Job = tuple[int, int, WindowRows]
-"""What is read ahead at once: the first place, the one after the last, and the rows.
-
-A shuffled window is one job, unless its rows are picked one by one or all sources are kept: then
-it is cut. File order and full shuffle come in long blocks that may be cut anywhere; they are cut
-where batches end and, over stored chunks, where chunks do.
-"""
 
 
+# batches a consumer has at a time on a device: the one in use, and the one that is made
 DEVICE_BATCHES = 2
-"""Batches a consumer has at a time on a device: the one in use, and the one that is made."""
 
 
 class DevicePlan:

@@ -36,14 +36,11 @@ from labeled.sources.source import Rows, Task
 
 log = logging.getLogger(__name__)
 
+# A batch: data, what works out its rows, how many are real, how many were lost. A plain tuple,
+# which costs nothing where batches are many and small.
 Made = tuple[Any, Callable[[], Rows], int, int]
-"""A batch: data, what works out its rows, how many are real, how many were lost.
 
-A plain tuple, which costs nothing where batches are many and small.
-"""
-
-LOOK_UP_S = 1.0
-"""How long a thread sleeps before it looks whether the iterator is still there."""
+LOOK_UP_S = 1.0  # how long a thread sleeps before it looks whether the iterator is still there
 
 
 class Interrupted(Exception):
@@ -69,8 +66,8 @@ class Prefetcher:
         self._jobs: Iterator[Job] | None = jobs
         self._tasks: deque[Task] = deque()
         self._loading: deque[LoadedJob] = deque()
+        # batches that nobody transforms yet
         self._batches: dict[Future[Made], Callable[[], Made]] = {}
-        """Batches that nobody transforms yet."""
         self._changed = threading.Condition(threading.Lock())
         self._sleeping = 0
         self._caller_sleeps = self.stopped = False

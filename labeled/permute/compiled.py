@@ -42,45 +42,39 @@ from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, Shape, addre
 
 Loop = Callable[..., Any]
 
+# numba's own variable, which turns compiling off; ours, which leaves compiled loops alone
 OFF, SWITCH = "NUMBA_DISABLE_JIT", "LABELED_FAST"
-"""numba's own variable, which turns compiling off; ours, which leaves compiled loops alone."""
 
-LOAD_BYTES = 1 << 19
-"""The first copy that reads and writes so many bytes imports the kernels."""
+LOAD_BYTES = 1 << 19  # the first copy that reads and writes so many bytes imports the kernels
 
+# once they are imported, copies of so many bytes use them: one picture is scaled in a third of the
+# time that NumPy takes
 USE_BYTES = 1 << 12
-"""Once they are imported, copies of so many bytes use them: one picture is scaled in a third of
-the time that NumPy takes."""
 
+# bytes moved without compiled loops, which took about as long as importing numba takes
 PAID_BYTES = 1 << 30
-"""Bytes moved without compiled loops, which took about as long as importing numba takes."""
 
+# bytes read and written from which a second thread pays, even if it is kept waiting a little
 SHARE_BYTES = 1 << 24
-"""Bytes read and written from which a second thread pays, even if it is kept waiting a little."""
 
+# transposes of so many bytes are stored past the caches, where they would not stay
 STREAM_BYTES = 1 << 23
-"""Transposes of so many bytes are stored past the caches, where they would not stay."""
 
-BLOCK_ITEMS = 1024
-"""Items along the fast axis that a thread claims at a time."""
+BLOCK_ITEMS = 1024  # items along the fast axis that a thread claims at a time
 
-ENOUGH_ROW_BYTES = 256
-"""Axes join the rows until a row of the destination is so long."""
+ENOUGH_ROW_BYTES = 256  # axes join the rows until a row of the destination is so long
 
-ENOUGH_RUNS = 1024
-"""Axes join the rows of ``runs`` until there are so many."""
+ENOUGH_RUNS = 1024  # axes join the rows of `runs` until there are so many
 
+# pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy
 SMALL_TILE_BYTES = 256
-"""Pure moves of matrices smaller than this (16 x 16 bytes, 8 x 8 floats) are left to NumPy."""
 
-KEPT_FACTORS = 64
-"""Scales and shifts of so many numbers are laid out once."""
+KEPT_FACTORS = 64  # scales and shifts of so many numbers are laid out once
 
+# bytes written in one go along a row of the destination: two lines suit the prefetchers
 TILE_RUN = 128
-"""Bytes written in one go along a row of the destination: two lines suit the prefetchers."""
 
-HEADER = 8
-"""Numbers at the start of a kernel's table, before its offsets."""
+HEADER = 8  # numbers at the start of a kernel's table, before its offsets
 
 _local = threading.local()
 _kernels: ModuleType | None = None
@@ -222,13 +216,11 @@ class _Call:
     code: Any
     kinds: tuple[Any, ...]
     table: Rows
-    streams: bool
-    """Whether to store past the caches, where the destination begins at a cache line."""
+    streams: bool  # whether to store past the caches, where the destination begins at a cache line
     n_units: int
+    # which offsets of the table depend on gathered rows, their shape and the bytes of a row
     gathered: tuple[slice, tuple[int, int, int], int] | None
-    """Which offsets of the table depend on gathered rows, their shape and the bytes of a row."""
-    factor_axes: Shape
-    """The order of axes in a table of factors."""
+    factor_axes: Shape  # the order of axes in a table of factors
     factor_shape: Shape
 
 

@@ -29,24 +29,19 @@ from labeled.permute.plan import CopyPlan, Rows, packed, plan_of
 TILE_BYTES = 1 << 14
 TILE_ITEMS = 1 << 12
 TILE_ROWS = 64
-MAX_ROWS = 512
-"""Rows of a tile at most: what short fast axes (channels) are made up for with."""
+MAX_ROWS = 512  # rows of a tile at most: what short fast axes (channels) are made up for with
 
 THREADS = 256
-MAX_BLOCKS = (1 << 31) - 1
-"""What one launch takes along the first axis of its grid."""
+MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its grid
 
-NARROW_ITEMS = (1 << 31) - (1 << 16)
-"""Arrays of fewer items are walked with 32-bit numbers."""
+NARROW_ITEMS = (1 << 31) - (1 << 16)  # arrays of fewer items are walked with 32-bit numbers
 
 MAX_AXES = 12
 TABLE_NUMBERS = 13 + 4 * MAX_AXES
 WORD_BYTES = 4
-FEW_FACTORS = 64
-"""So many factors travel with a launch, whose arguments may take 4 KiB."""
+FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
 
-OPTIONS = ("--fmad=false",)
-"""Scale and shift are two rounded steps here as everywhere."""
+OPTIONS = ("--fmad=false",)  # scale and shift are two rounded steps here as everywhere
 
 SOURCE = r"""
 typedef INDEX Big;
@@ -189,15 +184,12 @@ class Items(NamedTuple):
 
     item: np.dtype[Any]
     final: np.dtype[Any]
-    picked: bool
-    """Whether rows are gathered."""
+    picked: bool  # whether rows are gathered
     scaled: bool
+    # of places: with 32 bits a thread takes less than half as many registers as with 64
     place: np.dtype[Any]
-    """Of places: with 32 bits a thread takes less than half as many registers as with 64."""
-    few: bool = False
-    """Whether factors travel with the launch, rather than lie on the device."""
-    pack: int = 1
-    """How many items are moved at a time, as one word of four bytes."""
+    few: bool = False  # whether factors travel with the launch, rather than lie on the device
+    pack: int = 1  # how many items are moved at a time, as one word of four bytes
 
 
 class Launch(NamedTuple):

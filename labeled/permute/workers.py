@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-STRETCHES = 8
-"""Stretches of units for each thread: late helpers still find work, claims stay few."""
+STRETCHES = 8  # stretches of units for each thread: late helpers still find work, claims stay few
 
 MAX_THREADS = 8
 
