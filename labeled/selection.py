@@ -111,6 +111,8 @@ class Selection:
         """Map positions (int64, each in ``0 .. n-1``, not checked) to rows."""
         if (span := self.span) is not None:
             return positions * span.step + span.start
+        if len(self.pieces) == 1:
+            return np.asarray(self.pieces[0])[positions]
         ends = np.cumsum(list(map(len, self.pieces)))
         which = np.searchsorted(ends, positions, side="right")
         out = np.empty(len(positions), np.int64)

@@ -222,13 +222,16 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
                 bands.append((a, b, first))
                 first += b - a
         return np.array(bands, np.int64).reshape(-1, 3)
-    chunks = runs[:, 0] // chunk_rows
-    n_bands = (runs[:, 1] - 1) // chunk_rows - chunks + 1
-    begins = spread(chunks, n_bands) * chunk_rows
-    found = np.empty((len(begins), 3), np.int64)
-    np.maximum(runs[:, 0].repeat(n_bands), begins, out=found[:, 0])
-    np.minimum(runs[:, 1].repeat(n_bands), begins + chunk_rows, out=found[:, 1])
-    counts = found[:, 1] - found[:, 0]
+    starts, stops = runs.T
+    chunks = starts // chunk_rows
+    n_bands = (stops - 1) // chunk_rows - chunks + 1
+    if n_bands.max() > 1:  # runs of a piece were cut before: 13 us instead of 26
+        begins = spread(chunks, n_bands) * chunk_rows
+        starts = np.maximum(starts.repeat(n_bands), begins)
+        stops = np.minimum(stops.repeat(n_bands), begins + chunk_rows)
+    found = np.empty((len(starts), 3), np.int64)
+    found[:, 0], found[:, 1] = starts, stops
+    counts = stops - starts
     np.subtract(counts.cumsum(), counts, out=found[:, 2])
     return found
 
@@ -236,47 +239,13 @@ def bands_of(runs: Ints, chunk_rows: int) -> Ints:
 def groups_of(runs: Ints, chunk_rows: int, n_chunks: int = 1) -> Iterator[Ints]:
     """Yield the bands of at most `n_chunks` chunks at a time; no chunk is in two groups."""
     bands = bands_of(runs, chunk_rows)
+    if len(bands) <= n_chunks:
+        yield bands
+        return
     chunk = bands[:, 0] // chunk_rows
     cuts = [0, *((chunk[1:] != chunk[:-1]).nonzero()[0] + 1).tolist()][::n_chunks]
     for a, b in itertools.pairwise([*cuts, len(bands)]):
         yield bands[a:b]
-
-
-def by_chunk(runs: Ints, chunk_rows: int) -> Iterator[tuple[int, slice | Ints, int, int]]:
-    """Yield what is wanted of each chunk.
-
-    Yields
-    ------
-    number : int
-        Of the chunk.
-    rows : slice or int64 array
-        Those that are wanted, counted within the chunk; they ascend.
-    first : int
-        The number of the first of them, counted through all rows.
-    n : int
-        How many they are.
-
-    Examples
-    --------
-    >>> [(number, rows) for number, rows, _, _ in by_chunk(np.array([[2, 5]]), 4)]
-    [(0, slice(2, 4, None)), (1, slice(0, 1, None))]
-    """
-    if len(runs) <= FEW_RUNS:
-        lines = bands_of(runs, chunk_rows).tolist()
-        numbers = [start // chunk_rows for start, _, _ in lines]
-        if len(set(numbers)) == len(lines):  # no chunk has rows of two runs: 1 us each, not 5
-            for number, (start, stop, first) in zip(numbers, lines, strict=True):
-                begin = number * chunk_rows
-                yield number, slice(start - begin, stop - begin), first, stop - start
-            return
-    for bands in groups_of(runs, chunk_rows):
-        (start, stop, first), last = bands[0].tolist(), int(bands[-1, 1])
-        begin = start - start % chunk_rows
-        if stop == last:
-            yield begin // chunk_rows, slice(start - begin, stop - begin), first, stop - start
-        else:
-            listed = rows_of(bands) - begin
-            yield begin // chunk_rows, listed, first, len(listed)
 
 
 def put_parts(out: Array, places: Ints | None, bands: Ints, box: Array) -> None:

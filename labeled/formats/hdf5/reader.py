@@ -10,8 +10,8 @@ Every offset is checked against the size of the file there, before anything is r
 
 Chunks without filters that are as wide as rows lie in the file as they are, so that their rows are
 read like contiguous ones (:class:`PlainChunks`). All others are fetched, those that lie together
-with one call, and decoded one by one: directly to their place where all of a chunk is wanted as it
-is, else into memory that stays in cache, from which the wanted elements are copied.
+with one call, and decoded side by side: directly to their place where all of them is wanted as it
+is, else into memory that stays in cache, from which the wanted elements of all are copied at once.
 
 A *band* is all chunks that hold the same rows, a *tile* one column of chunks: the elements wanted
 of each, and where they go in a row of the result::
@@ -41,7 +41,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import is_remote, stored_bytes
+from labeled.formats.bytesource import OpenFile, is_remote, stored_bytes
 from labeled.formats.contiguous import FAR, ContiguousReader
 from labeled.formats.hdf5.dtypes import ItemPart
 from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, undo, why_not
@@ -57,7 +57,6 @@ from labeled.formats.reader import (
     Io,
     Reader,
     ValuesReader,
-    by_chunk,
     decoding,
     describe,
     groups_of,
@@ -82,7 +81,7 @@ from labeled.formats.region import (
     region_shape,
     tiles_of,
 )
-from labeled.selection import rows_of
+from labeled.selection import rows_of, spread
 
 log = logging.getLogger(__name__)
 
@@ -399,14 +398,15 @@ def chunk_index(source: SourceHeader) -> ChunkIndex:
     """Return the chunk table of a source, from the cache where it is known already."""
     key = source.file, source.key
     with _lock:
-        if key not in _TABLES:
+        found = _TABLES.get(key)
+        if found is None:
             n_bytes = 0
             for table in _TABLES.values():
                 n_bytes += table.nbytes
             if n_bytes > CACHE_BYTES:
                 _TABLES.clear()
-            _TABLES[key] = build_index(source)
-        return _TABLES[key]
+            found = _TABLES[key] = build_index(source)
+        return found
 
 
 def _forget() -> None:
@@ -449,21 +449,19 @@ class PlainChunks(ContiguousReader):
         return firsts[differs], bases[differs]
 
 
-class _Chunk(NamedTuple):
-    """A chunk that is read, and what is wanted of it."""
+class _Stack(NamedTuple):
+    """Chunks that are decoded side by side: tile after tile, each of its bands below the other."""
 
-    offset: int
-    """Where it begins in the file; -1 if it was never stored."""
-    size: int
-    mask: int
-    """Bit i set: filter i was not applied to it."""
-    band: int
-    tile: Tile
-    rows: slice | Ints
-    """Those that are wanted, counted within the chunk; they ascend."""
-    first: int
-    """The number of the first of them, counted through all rows that are read."""
-    n: int
+    bands: Ints
+    """The rows that are wanted, cut at bands: see :func:`~labeled.formats.reader.bands_of`."""
+    numbers: list[int]
+    """Of the bands."""
+    tiles: Sequence[Tile]
+
+
+_Chunk = tuple[int, int, int, int, int]
+"""Where it begins in the file (-1 if it was never stored), its size, filter mask and band, and its
+number among those that are decoded side by side."""
 
 
 class ChunkedReader(FileReader):
@@ -474,13 +472,16 @@ class ChunkedReader(FileReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         assert source.chunks is not None
-        self._chunks, inner = source.chunks, source.chunks[1:]
+        self._inner = inner = source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
-        self._tiles = tiles_of(self.region, source.row_shape, inner)
-        self._whole_rows = len(self._tiles) == 1 and is_whole(self._tiles[0].local, inner)
+        tiles = tiles_of(self.region, source.row_shape, inner)
+        self._whole_rows = len(tiles) == 1 and is_whole(tiles[0].local, inner)
         """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
-        self._together = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
+        each = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
+        self._bands_each = max(1, each // len(tiles))
+        self._tiles = [tiles[a : a + each] for a in range(0, len(tiles), each)]
+        """Those that are decoded side by side."""
         self._filters = applied(source.filters)
 
     @property
@@ -491,85 +492,100 @@ class ChunkedReader(FileReader):
             return "chunks without filters: read by file offset, several a row"
         return f"chunks decoded outside HDF5's lock ({names})"
 
-    def _reads(self, runs: Ints) -> Iterator[tuple[list[_Chunk], int, int]]:
+    def _stacks(self, runs: Ints) -> Iterator[_Stack]:
+        """Yield what is read at a time: some bands, or some tiles of one."""
+        for bands in groups_of(runs, self.chunk_rows, self._bands_each):
+            numbers = list(dict.fromkeys((bands[:, 0] // self.chunk_rows).tolist()))
+            for tiles in self._tiles:
+                yield _Stack(bands, numbers, tiles)
+
+    def _calls(self, stack: _Stack) -> Iterator[tuple[list[_Chunk], int, int]]:
         """Yield the chunks that each call fetches, and the offset and length of what it fetches.
 
         Chunks that lie together come together, band by band and tile by tile; those that were
         never stored come alone.
         """
-        index = chunk_index(self.source)
+        _, numbers, tiles = stack
+        index, n_bands = chunk_index(self.source), len(numbers)
         some: list[_Chunk] = []
         begin = end = UNSTORED
-        for number, rows, first, n in by_chunk(runs, self.chunk_rows):
-            for tile in self._tiles:
-                at, size, mask = index.entry(number * tile.of + tile.number)
-                near = begin >= 0 and 0 <= at - end <= GAP_BYTES
-                if some and not (near and len(some) < self._together):
+        for i, band in enumerate(numbers):
+            for t, tile in enumerate(tiles):
+                at, size, mask = index.entry(band * tile.of + tile.number)
+                if some and not (begin >= 0 and 0 <= at - end <= GAP_BYTES):
                     yield some, begin, end - begin
                     some = []
                 begin, end = begin if some else at, at + size
-                some.append(_Chunk(at, size, mask, number, tile, rows, first, n))
-        if some:
-            yield some, begin, end - begin
+                some.append((at, size, mask, band, t * n_bands + i))
+        yield some, begin, end - begin
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         starts, lengths, n_chunks = [], [], 0
-        for some, at, n in self._reads(runs):
-            if at >= 0:
-                starts.append(at)
-                lengths.append(n)
-                n_chunks += len(some)
+        for stack in self._stacks(runs):
+            for some, at, n in self._calls(stack):
+                if at >= 0:
+                    starts.append(at)
+                    lengths.append(n)
+                    n_chunks += len(some)
         decoded = n_chunks if self.source.filters else 0
         return (ByteRanges(self.file, np.array(starts, np.int64), np.array(lengths), decoded),)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         file, each = self.file(), self.chunk_rows
         file.check()
-        for some, at, n in self._reads(runs):
-            for chunk in some:
-                if chunk.size > 2 * self._chunk_bytes + SLACK_BYTES:
-                    raise self._damaged(chunk, "more bytes stored than it can need")
-            stored = scratch("stored", n, at)
-            if at >= 0:
-                with naming_rows(self.source, some[0].band * each, (some[-1].band + 1) * each):
-                    file.read_into(stored, at)
+        for stack in self._stacks(runs):
+            bands, numbers, tiles = stack
+            (start, _, first), (last, stop, number) = bands[0].tolist(), bands[-1].tolist()
+            end, n_rows = number + stop - last, len(numbers) * each
+            if self._direct and places is None and end - first == n_rows:
+                self._decode(file, stack, out[first:end].reshape(-1).view(np.uint8))
+                continue
+            decoded = scratch("chunks", len(numbers) * len(tiles) * self._chunk_bytes)
+            self._decode(file, stack, decoded)
+            shape = len(tiles), n_rows, *self._inner
+            boxes: Array = np.ndarray(shape, self.source.dtype, decoded)
+            begin, wanted = start % each, None
+            boxes = boxes[:, begin : n_rows - each + (stop - 1) % each + 1]
+            if end - first < boxes.shape[1]:
+                starts, stops, _ = bands.T
+                above = np.array(numbers).searchsorted(starts // each) * each
+                wanted = spread(above + starts % each - begin, stops - starts)
+            place = slice(first, end) if places is None else places[first:end]
+            for tile, box in zip(tiles, boxes, strict=True):
+                if self._whole_rows:
+                    put_rows(out, place, box, wanted)
+                else:
+                    outer_put(out, place, tile.trail, outer_take(box, tile.local, wanted))
+
+    def _decode(self, file: OpenFile, stack: _Stack, target: Array) -> None:
+        """Fetch the chunks of a stack, and decode them side by side."""
+        n_bytes, rows = self._chunk_bytes, self.chunk_rows
+        most = 2 * n_bytes + SLACK_BYTES
+        for some, start, n in self._calls(stack):
+            if n > most:  # else none of them is
+                for at, size, _, band, _ in some:
+                    if size > most:
+                        raise self._damaged(band, at, "more bytes stored than it can need")
+            stored = scratch("stored", n, start)
+            if start >= 0:
+                with naming_rows(self.source, some[0][3] * rows, (some[-1][3] + 1) * rows):
+                    file.read_into(stored, start)
             with decoding():
-                for chunk in some:
-                    begin = chunk.offset - at
-                    self._put(chunk, stored[begin : begin + chunk.size], out, places)
+                for at, size, mask, band, place in some:
+                    out = target[place * n_bytes : (place + 1) * n_bytes]
+                    if at < 0:
+                        out.view(self.source.dtype)[:] = self.source.fill_value
+                        continue
+                    steps = applied(self.source.filters, mask) if mask else self._filters
+                    try:
+                        undo(steps, stored[at - start : at - start + size], out)
+                    except DecodeError as fault:
+                        raise self._damaged(band, at, str(fault)) from fault
 
-    def _put(self, chunk: _Chunk, stored: Array, out: Array, places: Ints | None) -> None:
-        """Decode a chunk to its place in `out`, or copy what is wanted of it there."""
-        place = slice(chunk.first, chunk.first + chunk.n)
-        where, dtype = place if places is None else places[place], self.source.dtype
-        in_place = self._direct and places is None and chunk.n == self.chunk_rows
-        if in_place:
-            target = out[place].reshape(-1).view(np.uint8)
-        else:
-            target = scratch("chunk", self._chunk_bytes)
-        if chunk.offset < 0:
-            target.view(dtype)[:] = self.source.fill_value
-        else:
-            steps = applied(self.source.filters, chunk.mask) if chunk.mask else self._filters
-            try:
-                undo(steps, stored, target)
-            except DecodeError as fault:
-                raise self._damaged(chunk, str(fault)) from fault
-        if in_place:
-            return
-        box = np.ndarray(self._chunks, dtype, target)
-        if not self._whole_rows:
-            tile = chunk.tile
-            outer_put(out, where, tile.trail, outer_take(box, tile.local, chunk.rows))
-        elif isinstance(chunk.rows, slice):
-            put_rows(out, where, box[chunk.rows])
-        else:
-            put_rows(out, where, box, chunk.rows)
-
-    def _damaged(self, chunk: _Chunk, what: str) -> ReadError:
-        start = chunk.band * self.chunk_rows
+    def _damaged(self, band: int, at: int, what: str) -> ReadError:
+        start = band * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
         return ReadError(
-            f"{self.where}, rows {start} to {stop - 1}: the chunk at byte {chunk.offset} is "
-            f"damaged: {what}. Copy or download the file again."
+            f"{self.where}, rows {start} to {stop - 1}: the chunk at byte {at} is damaged: {what}. "
+            "Copy or download the file again."
         )
