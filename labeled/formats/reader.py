@@ -31,14 +31,12 @@ from labeled.formats.region import Array, Ints, Region, normal_region, outer_tak
 from labeled.ragged.flat import Stored
 from labeled.selection import rows_of, runs_of, spread
 
+# what one thread reads at a time: so much stays in a core's cache while it is decoded
 PIECE_BYTES = 512 * 1024
-"""What one thread reads at a time: so much stays in a core's cache while it is decoded."""
 
-FEW_RUNS = 8
-"""So many runs are cut at chunks one by one."""
+FEW_RUNS = 8  # so many runs are cut at chunks one by one
 
-UNSTORED = -1
-"""The offset of rows that were never stored: they read as the fill value."""
+UNSTORED = -1  # the offset of rows that were never stored: they read as the fill value
 
 Io = Literal["auto", "pread", "mmap"]
 

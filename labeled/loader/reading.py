@@ -45,18 +45,17 @@ from labeled.sources.source import (
 
 log = logging.getLogger(__name__)
 
+# name of each array to its row shape and dtype
 RowTypes = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
-"""Name of each array to its row shape and dtype."""
 
+# makes the memory of an array of some name, shape and dtype
 Allocate = Callable[[str, tuple[int, ...], np.dtype[Any]], Array]
-"""Makes the memory of an array of some name, shape and dtype."""
 
-ALIGNED = 64
-"""Bytes: a cache line, and where other libraries want arrays to start that they share."""
+ALIGNED = 64  # bytes: a cache line, and where other libraries want arrays to start that they share
 
+# bytes behind a cache line where decoded pictures start: a JPEG decoder that finds its lines of
+# pixels at multiples of 32 writes them past the caches, which takes a twentieth longer
 ASIDE = 16
-"""Bytes behind a cache line where decoded pictures start: a JPEG decoder that finds its lines of
-pixels at multiples of 32 writes them past the caches, which takes a twentieth longer."""
 
 
 class _Owner(np.ndarray[tuple[int], np.dtype[np.uint8]]):
@@ -78,31 +77,26 @@ def owned(
     return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + begin)
 
 
+# What is gathered row by row with one call: more than most jobs hold, for threads wait for one
+# another at Python's lock between two of them, which made jobs that were cut in two take twice as
+# long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not cut.
 TASK_BYTES = 1 << 21
-"""What is gathered row by row with one call: more than most jobs hold, for threads wait for one
-another at Python's lock between two of them, which made jobs that were cut in two take twice as
-long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not cut.
-"""
+# the same for rows that follow one another, unless they are decoded: a piece stays in a cache
 RUN_BYTES = 1 << 22
-"""The same for rows that follow one another, unless they are decoded: a piece stays in a cache."""
+# The same of small chunks that are decoded; a large one is a task. Lists of rows took 3 to 4 % less
+# processor time than with half of it, other orders 1 %; with more, a thread waits longer for the
+# last task of a window.
 DECODED_TASK_BYTES = 1 << 20
-"""The same of small chunks that are decoded; a large one is a task. Lists of rows took 3 to 4 %
-less processor time than with half of it, other orders 1 %; with more, a thread waits longer for
-the last task of a window."""
+# where jobs are larger, the system is asked about each whether it would have to fetch it
 SMALL_JOB_BYTES = 1 << 22
-"""Where jobs are larger, the system is asked about each whether it would have to fetch it."""
-TRUSTED_JOBS = 31
-"""Smaller jobs that are taken for warm after one that was."""
+TRUSTED_JOBS = 31  # smaller jobs that are taken for warm after one that was
 
-OBJECT_BYTES = 208
-"""What an array object takes besides its values, with the pointer to it."""
+OBJECT_BYTES = 208  # what an array object takes besides its values, with the pointer to it
 
+# What one task reads, unless one example is larger; of records see `record_task_bytes`. Of two
+# tasks in file order both decode the chunk between. Others wait for Python's lock in between: jobs
+# in full shuffle that were cut in three took twice as long.
 RAGGED_TASK_BYTES = 4 << 20
-"""What one task reads, unless one example is larger; of records see `record_task_bytes`.
-
-Of two tasks in file order both decode the chunk between. Others wait for Python's lock in between:
-jobs in full shuffle that were cut in three took twice as long.
-"""
 
 
 # memory
@@ -113,8 +107,8 @@ def _most_held(arrays: Mapping[str, Array]) -> int:
     return max(map(sys.getrefcount, arrays.values()), default=0)
 
 
+# references of an array that nobody but its buffer holds
 ALONE = _most_held({"": owned("", (1,), np.dtype(float))})
-"""References of an array that nobody but its buffer holds."""
 
 
 @dataclass(eq=False)
@@ -125,17 +119,14 @@ class BufferPool:
     """
 
     layout: RowTypes
-    capacity: int
-    """Rows of each buffer."""
-    count: int
-    """Buffers that are used again and again."""
+    capacity: int  # rows of each buffer
+    count: int  # buffers that are used again and again
     allocate: Allocate
+    # make all buffers before one is used again, so that what is promised is taken at once and not
+    # when some consumer is slow for the first time
     fills: bool = False
-    """Make all buffers before one is used again, so that what is promised is taken at once and
-    not when some consumer is slow for the first time."""
     buffers: list[dict[str, Array]] = field(default_factory=list)
-    extra: int = 0
-    """How often one more had to be made because a consumer holds on to batches."""
+    extra: int = 0  # how often one more had to be made because a consumer holds on to batches
 
     def take(self, *, force: bool = False) -> dict[str, Array] | None:
         """Return a free buffer, or None; `force` makes one more, used once, rather than none."""
@@ -173,15 +164,12 @@ class LoadedJob:
     start: int
     stop: int
     content: WindowRows
-    arrays: dict[str, Any]
-    """Rows of each source: an array, or :class:`RaggedRows`."""
+    arrays: dict[str, Any]  # rows of each source: an array, or RaggedRows
     pending: int = 0
     ready: bool = False
     error: BaseException | None = None
-    unread: bool = False
-    """Something of it could not be read, and the loader is to leave that out."""
-    lost: Array | None = None
-    """Which places hold no row, once that was found out."""
+    unread: bool = False  # something of it could not be read, and the loader is to leave that out
+    lost: Array | None = None  # which places hold no row, once that was found out
 
 
 # examples of different shapes
@@ -258,10 +246,9 @@ class SourceReader:
         self.position_of = position_of
         self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
         self.reader: Any = source.reader() if source.ragged is None else source.examples()
-        self.kept: SourceReader | None = None
-        """Reads the same rows out of memory, by position."""
+        self.kept: SourceReader | None = None  # reads the same rows out of memory, by position
+        # shape and dtype of a row in the memory of a buffer
         self.buffer_row = source.row_shape, source.stored_dtype
-        """Shape and dtype of a row in the memory of a buffer."""
         self._trusted_jobs = 0
         kind, plain = self.reader.kind, not self.layout.expensive
         runs = kind in ("contiguous", "memory") or (kind == "chunked" and plain)

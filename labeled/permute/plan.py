@@ -30,31 +30,26 @@ import numpy as np
 
 from labeled.errors import ArrayError, DimsError, SelectionError, SelectionTypeError
 
-CACHE_LINE = 64
-"""Bytes moved between memory and cache at a time."""
+CACHE_LINE = 64  # bytes moved between memory and cache at a time
 
-ALIGNED_BYTES = 1 << 14
-"""New arrays of so many bytes start at a cache line."""
+ALIGNED_BYTES = 1 << 14  # new arrays of so many bytes start at a cache line
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, np.dtype[Any]]
 Rows = np.ndarray[Any, np.dtype[np.int64]]
 
-MOVED = (1, 2, 4, 8)
-"""Bytes of items that kernels move."""
+MOVED = (1, 2, 4, 8)  # bytes of items that kernels move
 
 CAST_FROM = frozenset("?bBhHiIlLqQfd")
 CAST_TO = frozenset("fd")
 
+# runs of up to so many items are moved by a kernel, longer ones as fast by NumPy; between 112 and
+# 2,048 bytes the kernel takes 0.4 to 0.8 of NumPy's time
 SHORT_RUN = 1000
-"""Runs of up to so many items are moved by a kernel, longer ones as fast by NumPy; between 112
-and 2,048 bytes the kernel takes 0.4 to 0.8 of NumPy's time."""
 
-FEW_ITEMS = 1 << 12
-"""Pure moves of so few items are over before a way for them is chosen."""
+FEW_ITEMS = 1 << 12  # pure moves of so few items are over before a way for them is chosen
 
-WIDE_ITEMS = 4096
-"""Factors that change along a short last axis are repeated up to so many items."""
+WIDE_ITEMS = 4096  # factors that change along a short last axis are repeated up to so many items
 
 
 # ---------------------------------------------------------------- arguments
@@ -204,29 +199,20 @@ class CopyPlan:
     compute: np.dtype[Any]
     scaled: bool
     groups: tuple[Shape, ...]
-    repeat: int
-    """How often factors along a short last axis are repeated along the one before."""
+    repeat: int  # how often factors along a short last axis are repeated along the one before
     lengths: Shape
-    to: Shape
-    """Bytes of a step in the destination."""
-    at: Shape
-    """Bytes of a step in the source."""
-    varies: tuple[bool, ...]
-    """Along which axes scale or shift change."""
-    axis: int | None
-    """The one that rows are gathered along."""
+    to: Shape  # bytes of a step in the destination
+    at: Shape  # bytes of a step in the source
+    varies: tuple[bool, ...]  # along which axes scale or shift change
+    axis: int | None  # the one that rows are gathered along
     fast: int | None
     size: int
-    pure: bool
-    """Whether items only move."""
-    moved_bytes: int
-    """Bytes read and written."""
-    reach: int
-    """Bytes from the first to the last item of the source."""
+    pure: bool  # whether items only move
+    moved_bytes: int  # bytes read and written
+    reach: int  # bytes from the first to the last item of the source
+    # whether NumPy's own copy is as fast as memory, or so short that no other is faster
     plain: bool
-    """Whether NumPy's own copy is as fast as memory, or so short that no other is faster."""
-    still: bool
-    """Whether all axes stay where they are."""
+    still: bool  # whether all axes stay where they are
 
     def over_axes(self, factor: Array, ndim: int) -> Array:
         """Return a scale or shift over the merged axes, with length 1 where it is the same."""

@@ -85,11 +85,10 @@ from labeled.selection import rows_of, spread
 
 log = logging.getLogger(__name__)
 
+# rows read through between others: a call costs as much as copying them
 H5PY_GAP_BYTES = 256 * 1024
-"""Rows read through between others: a call costs as much as copying them."""
 
-PIECE_VALUES = 1 << 16
-"""Values that are read at a time, at least."""
+PIECE_VALUES = 1 << 16  # values that are read at a time, at least
 
 _OBJECT_BYTES = 64  # a guess at what a variable-length item takes
 
@@ -278,25 +277,24 @@ def read_scalar(source: SourceHeader) -> Array:
 
 # where chunks are
 
+# where tables together take more than this, all are let go of before another one is made
 CACHE_BYTES = 128 * 1024 * 1024
-"""Where tables together take more than this, all are let go of before another one is made."""
 
+# how much larger than twice its decoded size a stored chunk may be before it is refused
 SLACK_BYTES = 64 * 1024
-"""How much larger than twice its decoded size a stored chunk may be before it is refused."""
 
 
+# where a chunk begins, its stored bytes, and (bit i) whether filter i was not applied to it
 ENTRY = np.dtype([("offset", "<i8"), ("size", "<u4"), ("mask", "<u4")])
-"""Where a chunk begins, its stored bytes, and (bit i) whether filter i was not applied to it."""
 
 
 class ChunkIndex(NamedTuple):
     """Where the chunks of a dataset are, which are numbered in C order over their grid."""
 
-    table: Array
-    """Of :data:`ENTRY`."""
+    table: Array  # of ENTRY
+    # The chunk number of each entry, ascending; None where entry i is chunk i. They are kept where
+    # so many chunks were never written that a full table would be larger.
     numbers: Ints | None
-    """The chunk number of each entry, ascending; None where entry i is chunk i. They are kept
-    where so many chunks were never written that a full table would be larger."""
 
     @property
     def nbytes(self) -> int:
@@ -388,8 +386,7 @@ def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
     raise RuntimeError("its chunks are not where HDF5 says they are")
 
 
-_TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}
-"""By file and dataset; one is made at a time."""
+_TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}  # by file and dataset; one is made at a time
 
 _lock = threading.Lock()
 
@@ -452,16 +449,14 @@ class PlainChunks(ContiguousReader):
 class _Stack(NamedTuple):
     """Chunks that are decoded side by side: tile after tile, each of its bands below the other."""
 
-    bands: Ints
-    """The rows that are wanted, cut at bands: see :func:`~labeled.formats.reader.bands_of`."""
-    numbers: list[int]
-    """Of the bands."""
+    bands: Ints  # the rows that are wanted, cut at bands: see bands_of
+    numbers: list[int]  # of the bands
     tiles: Sequence[Tile]
 
 
+# where it begins in the file (-1 if it was never stored), its size, filter mask and band, and its
+# number among those that are decoded side by side
 _Chunk = tuple[int, int, int, int, int]
-"""Where it begins in the file (-1 if it was never stored), its size, filter mask and band, and its
-number among those that are decoded side by side."""
 
 
 class ChunkedReader(FileReader):
@@ -475,13 +470,13 @@ class ChunkedReader(FileReader):
         self._inner = inner = source.chunks[1:]
         self._chunk_bytes = row_nbytes(source.chunks, source.dtype)
         tiles = tiles_of(self.region, source.row_shape, inner)
+        # whether chunks are as wide as rows, and rows wanted whole
         self._whole_rows = len(tiles) == 1 and is_whole(tiles[0].local, inner)
-        """Whether chunks are as wide as rows, and rows wanted whole."""
         self._direct = self._whole_rows and source.dtype.isnative
         each = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
         self._bands_each = max(1, each // len(tiles))
+        # those that are decoded side by side
         self._tiles = [tiles[a : a + each] for a in range(0, len(tiles), each)]
-        """Those that are decoded side by side."""
         self._filters = applied(source.filters)
 
     @property
