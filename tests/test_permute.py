@@ -207,6 +207,18 @@ def test_large_copies_write_their_destination_and_nothing_else(item, final, star
         assert_untouched(guards)
 
 
+@pytest.mark.parametrize(("item", "shape"), [("u1", (3, 2101, 2112, 3)), ("f8", (1, 528, 2101, 4))])
+@pytest.mark.parametrize("axes", [(0, 3, 1, 2), (3, 0, 1, 2), (0, 2, 3, 1)])
+def test_planes_and_pixels_too_large_for_a_cache_go_where_they_belong(item, shape, axes):
+    n, height, width, channels = shape
+    shape = (n, channels, height, width) if axes == (0, 2, 3, 1) else shape
+    src = np.random.default_rng(1).integers(0, 256, shape, "u1").astype(item)
+    out, guards = guarded([shape[axis] for axis in axes], item, 0)
+    permute.copy(src, axes, out=out)
+    np.testing.assert_array_equal(out, src.transpose(axes))
+    assert_untouched(guards)
+
+
 @pytest.mark.parametrize("dtype", ["u1", "f8"])
 def test_matrices_and_runs_of_every_width_go_where_they_belong(dtype):
     rng = np.random.default_rng(1)

@@ -345,7 +345,7 @@ def weaves(
     `woven` holds two tuples, as long as items of one plane are apart in the destination and in
     the source.
     """
-    to, at = len(woven[0]), len(woven[1])
+    to, at, size = len(woven[0]), len(woven[1]), _size_of(finals)
     k, apart = max(to, at), to == 1
     n_outer, block = table[0], table[4]
     n_all = table[1] if apart else table[2]
@@ -360,8 +360,10 @@ def weaves(
         start = (unit - o * n_blocks) * block
         n = min(block, n_all - start)
         base = src + outer[o] + start * at * items.itemsize
-        out = dst + outer[n_outer + o] + start * to * finals.itemsize
-        step = table[3] if apart else 0
+        there, n_bytes = dst + outer[n_outer + o] + start * to * size, n * to * size
+        # lines that are stored past the caches are woven in scratch memory first
+        out, step = (scratch, n_bytes) if streamed else (there, table[3])
+        step = step if apart else 0
         r0, r1, r2, r3 = (0, 0, 0, 0) if apart else (rows[0], rows[1], rows[two], rows[three])
         p0, p1 = _at(out, n * to, finals), _at(out + step, n * to, finals)
         p2, p3 = _at(out + two * step, n * to, finals), _at(out + three * step, n * to, finals)
@@ -379,6 +381,15 @@ def weaves(
                 p2[to * i + t2] = _item(finals, q2[at * i + s2], c2, h2)
             if k > 3:
                 p3[to * i + t3] = _item(finals, q3[at * i + s3], c3, h3)
+        if streamed:
+            past = n_bytes // LINE * LINE
+            for plane in range(k if apart else 1):
+                to_plane, woven_plane = there + plane * table[3], scratch + plane * n_bytes
+                for line in range(0, past, LINE):
+                    _stream(to_plane + line, woven_plane + line)
+                _copy_run(to_plane + past, woven_plane + past, n_bytes - past)
+    if streamed:
+        _finish_streams()
 
 
 # ---------------------------------------------------------------- rows and segments of bytes
