@@ -42,7 +42,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import OpenFile, is_remote, stored_bytes
-from labeled.formats.contiguous import FAR, ContiguousReader
+from labeled.formats.contiguous import FAR, MANY_ROWS, ContiguousReader
 from labeled.formats.hdf5.dtypes import ItemPart
 from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, undo, why_not
 from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
@@ -539,18 +539,27 @@ class ChunkedReader(FileReader):
             self._decode(file, stack, decoded)
             shape = len(tiles), n_rows, *self._inner
             boxes: Array = np.ndarray(shape, self.source.dtype, decoded)
-            begin, wanted = start % each, None
+            begin = start % each
             boxes = boxes[:, begin : n_rows - each + (stop - 1) % each + 1]
+            parts: list[tuple[int, int, slice | Ints]] = [(first, end, slice(None))]
             if end - first < boxes.shape[1]:
-                starts, stops, _ = bands.T
+                starts, stops, firsts = bands.T
                 above = np.array(numbers).searchsorted(starts // each) * each
-                wanted = spread(above + starts % each - begin, stops - starts)
-            place = slice(first, end) if places is None else places[first:end]
-            for tile, box in zip(tiles, boxes, strict=True):
-                if self._whole_rows:
-                    put_rows(out, place, box, wanted)
+                at, n = above + starts % each - begin, stops - starts
+                if end - first < MANY_ROWS * len(bands):  # else numbers are as large as rows
+                    parts = [(first, end, spread(at, n))]
                 else:
-                    outer_put(out, place, tile.trail, outer_take(box, tile.local, wanted))
+                    each_run = np.stack((firsts, n, at), axis=1).tolist()
+                    parts = [(a, a + k, slice(b, b + k)) for a, k, b in each_run]
+            for tile, box in zip(tiles, boxes, strict=True):
+                for a, z, rows in parts:
+                    place = slice(a, z) if places is None else places[a:z]
+                    if not self._whole_rows:
+                        outer_put(out, place, tile.trail, outer_take(box, tile.local, rows))
+                    elif isinstance(rows, slice):
+                        put_rows(out, place, box[rows])
+                    else:
+                        put_rows(out, place, box, rows)
 
     def _decode(self, file: OpenFile, stack: _Stack, target: Array) -> None:
         """Fetch the chunks of a stack, and decode them side by side."""
