@@ -42,21 +42,19 @@ from labeled.permute.workers import share
 
 __all__ = ["Taken", "available", "copy", "describe", "empty", "forget", "gather"]
 
-TILE_ITEMS = 1 << 17
-"""Items of a tile: it and its scratch stay in the caches."""
+TILE_ITEMS = 1 << 17  # items of a tile: it and its scratch stay in the caches
 
+# what a copy may touch of the nearest cache before it comes back to a line, to find it there
 NEAR_BYTES = 1 << 15
-"""What a copy may touch of the nearest cache before it comes back to a line, to find it there."""
 
+# lines so far apart take the same place of that cache, which holds a few of them only
 WAY_BYTES = 1 << 12
-"""Lines so far apart take the same place of that cache, which holds a few of them only."""
 
+# Items of a tile along the fast axis: long enough for NumPy's inner loops. As floats they are an
+# odd number of lines, so that rows of scratch do not take the same places.
 FAST_RUN = 1040
-"""Items of a tile along the fast axis: long enough for NumPy's inner loops. As floats they are an
-odd number of lines, so that rows of scratch do not take the same places."""
 
-PLANES = 4
-"""Longest last axis that is copied plane by plane."""
+PLANES = 4  # longest last axis that is copied plane by plane
 
 Block = tuple[slice, ...]
 
