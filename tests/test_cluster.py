@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 import os
 import pickle
@@ -9,6 +10,7 @@ import sys
 import threading
 from importlib.util import find_spec
 
+import distributed
 import numpy as np
 import pytest
 from two_workers import (
@@ -86,8 +88,16 @@ def test_a_running_scheduler_is_found_by_its_address(client, ds, capsys):
     assert "2 parts: " in shown
     assert "203/203 " in shown
     np.testing.assert_array_equal(found, np.ones(N))
-    with pytest.raises(ClusterError, match="no scheduler answers at 'nonsense://127"):
-        cl.check_files("nonsense://127.0.0.1:1", ds)
+
+
+@pytest.mark.parametrize("scheme", ["nonsense", "tcp"])
+def test_a_client_that_reaches_nobody_is_closed(ds, scheme, monkeypatch):
+    monkeypatch.setattr("labeled.cluster.client.CONNECT_S", 0.5)
+    with pytest.raises(ClusterError, match=f"no scheduler answers at '{scheme}://127") as failed:
+        cl.check_files(f"{scheme}://127.0.0.1:1", ds)
+    assert failed.tb  # whose frames hold the client
+    clients = [each for each in gc.get_objects() if isinstance(each, distributed.Client)]
+    assert {each.status for each in clients} <= {"running", "closed"}
 
 
 def test_long_lists_of_rows_travel_without_a_word(client, ds):

@@ -112,11 +112,7 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
     """
     with ExitStack() as ends:
         if isinstance(client, str | Cluster):
-            try:
-                made = distributed.Client(client, set_as_default=False, timeout=CONNECT_S)
-            except (OSError, ValueError) as error:
-                raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
-            client = ends.enter_context(made)
+            client = ends.enter_context(_connect(client))
         if not isinstance(client, distributed.Client) or client.asynchronous:
             raise ClusterError(
                 f"{type(client).__name__} is not a client that can be waited for; pass a "
@@ -132,6 +128,22 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
                 "answers, or the client was closed in the middle of its work; leave it open until "
                 f"the call returns, or start the cluster again ({type(error).__name__}: {error})"
             ) from error
+
+
+def _connect(client: Cluster | str) -> distributed.Client:
+    """Return a new client, or close it before saying that nobody answered.
+
+    A client that failed while it was made lives on in the error's frames. Left to the garbage
+    collector it closes itself at any moment, and for ever when that is inside the lock under
+    which distributed starts a cluster.
+    """
+    made = distributed.Client.__new__(distributed.Client)
+    try:
+        distributed.Client.__init__(made, client, set_as_default=False, timeout=CONNECT_S)
+    except (OSError, ValueError) as error:
+        made.close()
+        raise ClusterError(f"no scheduler answers at {client!r}: {error}") from error
+    return made
 
 
 def _answers(client: distributed.Client) -> bool:
