@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
+from functools import cache
 from typing import ClassVar
 
 import h5py
@@ -151,8 +152,9 @@ class TestPackedText(TestText):
     ending = ".gz"
 
 
+@cache
 def examples(n=N):
-    """Arrays of 0 to 40 rows whose values are their row number."""
+    """Arrays of 0 to 40 rows whose values are their row number, made once for all laws."""
     sizes = np.minimum(np.random.default_rng(5).geometric(0.15, (n, 2)) - 1, 40)
     return [np.full((2, h, w), i, np.int16) for i, (h, w) in enumerate(sizes)]
 
