@@ -120,6 +120,15 @@ def test_without_prefetching_no_thread_reads(path, order):
     assert loader.explain().threads == 0
 
 
+def test_neither_threads_nor_prefetching_decide_what_is_kept(tmp_path):
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(5000)}, chunks=10, compression="gzip")
+    rows = labeled.open_dataset(path)
+    for memory in range(7 << 18, 4 << 20, 1 << 17):
+        options = ({"threads": 0}, {"threads": 8}, {"prefetch": 200}, {})
+        loaders = [rows.batches(16, shuffle="window", memory=memory, **each) for each in options]
+        assert len({loader.explain().window_rows for loader in loaders}) == 1
+
+
 def test_an_error_while_reading_reaches_the_consumer_in_order(tmp_path):
     rows = np.random.default_rng(0).integers(0, 9, (1000, 500), dtype=np.uint8)
     name = fuel_file(

@@ -241,8 +241,9 @@ class Needs:
             self.windowed |= rows.mode == "window" or (rows.mode == "full" and together)
         self.all_kept, self.worst = not read, dict[str, Bound]()
         self.picks = self.picks and self.windowed and rows.mode == "window"
-        # Nobody gave windows: they fill the memory, and threads and prefetching do not count.
-        self.fills = self.windowed and options.window_rows is None
+        # Nobody gave windows: they fill the memory, and threads and prefetching do not count;
+        # nor where all is kept, for whether it is decides how large windows are.
+        self.fills = options.window_rows is None and (self.windowed or rows.mode == "window")
         self.row_bytes = max(1, self.row_bytes) + INDEX_BYTES * self.windowed
 
         block_rows = min(BLOCK_ROWS, rows.n_rows) if rows.mode == "full" else 0
@@ -523,8 +524,8 @@ def jobs_within(
     step = together if together <= fitting else unit_rows
     job_rows = max(step, fitting // step * step, -(-rows.held_rows // step) * step)
     job_rows = min(job_rows, max(rows.n_rows, 1))
-    if options.prefetch is None and not few:
-        buffer_bytes = needs.buffer_bytes(job_rows)
-        most = max(MORE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
-        n_buffers = max(n_buffers, min(most, free // buffer_bytes))
-    return job_rows, n_buffers
+    buffer_bytes = needs.buffer_bytes(job_rows)
+    most = n_buffers if few else max(MORE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
+    if options.prefetch is not None:
+        most = options.prefetch + 1
+    return job_rows, max(n_buffers, min(most, free // buffer_bytes))
