@@ -304,3 +304,16 @@ def test_text_with_a_fill_value_is_copied_as_it_is(tmp_path: Path) -> None:
         assert (two.fillvalue, two.chunks, two.dtype) == (one.fillvalue, one.chunks, one.dtype)
         assert two.attrs["long_name"] == "where it stands"
         assert two.dims[0][0][...].tolist() == [0, 1, 2]
+
+
+def test_text_of_fixed_width_keeps_its_character_set(tmp_path: Path) -> None:
+    """Whether it is stored in one piece, which HDF5 writes, or in chunks."""
+    path, utf8 = tmp_path / "places.h5", h5py.string_dtype("utf-8", 8)
+    texts = np.array(["Köln".encode(), b"Ulm"] * 10).astype(utf8)
+    with h5py.File(path, "w") as file:
+        file["place"] = texts
+    for layout in ("contiguous", "chunked"):
+        target = labeled.repack(path, tmp_path / f"{layout}.h5", layout=layout)
+        with h5py.File(target) as file:
+            assert h5py.check_string_dtype(file["place"].dtype).encoding == "utf-8"
+            assert file["place"].asstr()[...].tolist() == ["Köln", "Ulm"] * 10

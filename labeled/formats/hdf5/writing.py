@@ -120,7 +120,8 @@ class SourceWriter:
         if rows.dtype.kind == "O":
             store_objects(self.dataset, start, rows)
         elif rows.size:
-            self.dataset[start : start + len(rows)] = rows
+            # As the dataset has it: HDF5 converts no character set into another.
+            self.dataset[start : start + len(rows)] = np.asarray(rows, self.dataset.dtype)
 
     def _make_room(self, stop: int) -> None:
         # Never more than that: HDF5 cannot shorten a chunk that is stored without its filters.
