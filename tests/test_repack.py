@@ -177,6 +177,17 @@ def test_files_of_others(tmp_path: Path) -> None:
     assert labeled.open_dataset(named).dims["x"] == ("batch", "feature")
 
 
+def test_a_file_without_sources_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.h5"
+    with h5py.File(path, "w") as file:
+        file["temperature"] = 3.5
+    with pytest.raises(ArrayError, match=r"'.*numbers.h5' has no source; labeled info says why"):
+        labeled.repack(path, tmp_path / "new.h5")
+    with pytest.raises(ArrayError, match=r"'.*numbers.h5' has no source; labeled info says why"):
+        labeled.append(path, {"x": [1]})
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_bad_wishes_leave_nothing(tmp_path: Path) -> None:
     with pytest.warns(LabeledWarning, match="'y' has 4"):
         old = labeled.write(tmp_path / "old", {"x": np.zeros((5, 2)), "y": np.zeros(4)})

@@ -283,6 +283,9 @@ class StoredSources:
     def inputs(self, ragged: RaggedAs | None = None) -> Inputs:
         """Return everything to write, in the new order; `ragged` is how examples are stored."""
         given: dict[str, SourceToWrite] = {}
+        if not self.header.sources:
+            where = self.header.stamp.path
+            raise ArrayError(f"file {where!r} has no source; labeled info says why")
         for name, source in self.header.sources.items():
             if source.ragged is None:
                 given[name] = self._dense(source)
