@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from fuel import config
-from fuel.config_parser import Configuration
+from fuel.config_parser import Configuration, extra_downloader_converter, multiple_paths_parser
 from fuel.datasets.hdf5 import H5PYDataset
 from fuel.exceptions import ConfigurationError
 from fuel.utils import Subset, do_not_pickle_attributes, find_in_data_path
@@ -147,6 +147,15 @@ def test_settings_assigned_before_environment_before_file_before_default(made, m
     assert made.with_default == 1
     made.with_default = "7"
     assert made.with_default == 7
+
+
+@pytest.mark.parametrize(
+    ("parse", "between"), [(multiple_paths_parser, os.pathsep), (extra_downloader_converter, " ")]
+)
+def test_settings_that_are_lists_may_be_one_text(parse, between):
+    assert parse(between.join(["pkg.one", "pkg.two"])) == ["pkg.one", "pkg.two"]
+    assert parse("pkg.one") == ["pkg.one"]
+    assert parse(["as", "they are"]) == ["as", "they are"]
 
 
 @pytest.fixture

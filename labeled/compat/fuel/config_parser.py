@@ -101,22 +101,25 @@ class Configuration:
             self.__dict__[key] = value
 
 
-def names_of(separator: str | None) -> Convert:
-    """Return what makes a list of names given as one text; a list stays as it is."""
-    return lambda value: value.split(separator) if isinstance(value, str) else value
+def multiple_paths_parser(value: Any) -> Any:
+    """Return folders given as one text, as PATH holds them, as a list; a list stays as it is."""
+    return value.split(os.pathsep) if isinstance(value, str) else value
+
+
+def extra_downloader_converter(value: Any) -> Any:
+    """Return names given as one text, apart by spaces, as a list; a list stays as it is."""
+    return value.split() if isinstance(value, str) else value
 
 
 def _settings() -> Configuration:
     made = Configuration()
-    made.add_config("data_path", names_of(os.pathsep), default=(), env_var="FUEL_DATA_PATH")
+    made.add_config("data_path", multiple_paths_parser, default=(), env_var="FUEL_DATA_PATH")
     made.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
     made.add_config("default_seed", int, default=1)
     made.add_config("local_data_path", str, default="", env_var="FUEL_LOCAL_DATA_PATH")
     # Nothing asks for these two; files of settings that have them are still good.
-    made.add_config(
-        "extra_downloaders", names_of(None), default=(), env_var="FUEL_EXTRA_DOWNLOADERS"
-    )
-    made.add_config("extra_converters", names_of(None), default=(), env_var="FUEL_EXTRA_CONVERTERS")
+    for key in ("extra_downloaders", "extra_converters"):
+        made.add_config(key, extra_downloader_converter, default=(), env_var=f"FUEL_{key.upper()}")
     made.load_yaml()
     return made
 
