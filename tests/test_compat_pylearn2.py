@@ -56,6 +56,19 @@ def test_errors_are_of_one_built_in_kind_and_of_this_library():
     assert not isinstance(caught.value, ValueError)
 
 
+def test_undoing_finds_the_lazy_batches_of_several_spaces_themselves():
+    rows, images = VectorSpace(12), Conv2DSpace((2, 2), num_channels=3)
+    nested = CompositeSpace((CompositeSpace((rows, rows)), images))
+    turned = CompositeSpace((CompositeSpace((images, rows)), rows))
+    for here, there in ((nested, VectorSpace(36)), (VectorSpace(36), nested), (nested, turned)):
+        batch = here.make_theano_batch()
+        back = here.undo_format_as(here.format_as(batch, there), there)
+        assert (back,) == (batch,)  # of tuples, which look for the same objects first
+        del batch, back
+        gone = here.format_as(here.make_theano_batch(), there)
+        here.validate(here.undo_format_as(gone, there))
+
+
 def test_floatx_is_a_setting():
     config.floatX = "float32"
     try:

@@ -11,8 +11,8 @@ is not checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import product
+from collections.abc import Callable, Iterator
+from itertools import chain, count, product
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -42,23 +42,21 @@ def is_numeric_batch(batch: Any) -> bool:
     >>> is_numeric_batch((np.zeros((2, 3)), None)), is_numeric_batch("rows")
     (True, False)
     """
-    return _all_are(_is_numeric, batch)
+    return all(leaf is None or _is_numeric(leaf) for leaf in _leaves(batch))
 
 
 def is_symbolic_batch(batch: Any) -> bool:
     """Whether `batch` is lazy: dask arrays, None, or tuples of those."""
-    return _all_are(is_dask, batch)
+    return all(leaf is None or is_dask(leaf) for leaf in _leaves(batch))
 
 
-def _is_numeric(batch: Any) -> bool:
-    return isinstance(batch, np.ndarray) or (is_sparse(batch) and not is_dask(batch))
+def _is_numeric(leaf: Any) -> bool:
+    return isinstance(leaf, np.ndarray) or (is_sparse(leaf) and not is_dask(leaf))
 
 
-def _all_are(kind: Any, batch: Any) -> bool:
+def _leaves(batch: Any) -> Iterator[Any]:
     require(not isinstance(batch, list), "a batch is an array or a tuple of batches, not a list")
-    if isinstance(batch, tuple):
-        return all(_all_are(kind, part) for part in batch)
-    return batch is None or bool(kind(batch))
+    return chain.from_iterable(map(_leaves, batch) if isinstance(batch, tuple) else ((batch,),))
 
 
 def as_dtype_name(dtype: Any) -> str | None:
@@ -106,8 +104,13 @@ ROUTES: dict[tuple[type, type], Callable[[Any, Any, Any], Any]] = {}
 
 Callbacks = list[Callable[[Any], None]] | None
 
-# the lazy batch that each lazy result was made from, so that undoing finds the very object
-_MADE_FROM: WeakValueDictionary[str, Any] = WeakValueDictionary()
+# what lazy results were made from, so that undoing finds the very objects: by the names of all
+# arrays of the result, and the place among the arrays of the batch
+_MADE_FROM: WeakValueDictionary[tuple[tuple[str, ...], int], Any] = WeakValueDictionary()
+
+
+def _names(batch: Any) -> tuple[Any, ...]:
+    return tuple(getattr(leaf, "name", None) for leaf in _leaves(batch))
 
 
 class Space:
@@ -234,8 +237,8 @@ class Space:
         """Lay a lazy batch out for another space, lazily."""
         self._checked(batch, numeric=False)
         result = self._formatted(batch, space)
-        if is_dask(result) and is_dask(batch) and result is not batch:
-            _MADE_FROM[result.name] = batch
+        if (names := _names(result)) != _names(batch):
+            _MADE_FROM.update({(names, i): leaf for i, leaf in enumerate(_leaves(batch))})
         return result
 
     def _formatted(self, batch: Any, space: Space) -> Any:
@@ -254,12 +257,17 @@ class Space:
         return space.np_format_as(batch, self)
 
     def undo_format_as(self, batch: Any, space: Space) -> Any:
-        """Bring a lazy batch of `space` back: the very object that was laid out, if it lives."""
-        origin = _MADE_FROM.get(batch.name) if is_dask(batch) else None
-        if origin is None:
+        """Bring a lazy batch of `space` back: the very objects that were laid out, if they live."""
+        names = _names(batch)
+        origin = self._nested(_MADE_FROM.get((names, i)) for i in count())
+        if any(leaf is None for leaf in _leaves(origin)):
             return space.format_as(batch, self)
         self.validate(origin)
         return origin
+
+    def _nested(self, leaves: Iterator[Any]) -> Any:
+        """Return the arrays of a batch, given one by one, as this space nests them."""
+        return next(leaves)
 
 
 class SimplyTypedSpace(Space):

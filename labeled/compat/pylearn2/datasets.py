@@ -43,6 +43,8 @@ class Dataset:
         What :meth:`iterator` takes where it is given nothing; may be missing.
     """
 
+    _default_seed = DEFAULT_RNG
+
     def _missing(self) -> Any:
         raise old(NotImplementedError, f"{type(self).__name__} has none of this")
 
@@ -118,8 +120,6 @@ class VectorSpacesDataset(Dataset):
         Flat, with distinct sources.
     rng : seed or RandomState
     """
-
-    _default_seed = DEFAULT_RNG
 
     def __init__(self, data: Any, data_specs: Any, rng: Any = DEFAULT_RNG) -> None:
         names = [name for _, name in iteration.flat_pairs(data_specs)]
@@ -251,8 +251,6 @@ class DenseDesignMatrix(Dataset):
         How many labels there are, where values are labels.
     """
 
-    _default_seed = DEFAULT_RNG
-
     def __init__(
         self,
         X: Any = None,
@@ -315,7 +313,6 @@ class DenseDesignMatrix(Dataset):
         require(not _has_nan(V), "topo_view holds NaN")
         self.view_converter = converter_for(V, axes)
         self.X = self.view_converter.topo_view_to_design_mat(V)
-        require(not _has_nan(self.X), "the design matrix holds NaN")
         self._make_specs()
 
     def _converter(self) -> Any:

@@ -7,7 +7,7 @@ here; conversions do that, each in its own way.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -254,6 +254,9 @@ class CompositeSpace(Space):
             raise old(ValueError, f"{self}: expected {n} batches, found {len(batch)}")
         for component, part in zip(self.components, batch, strict=True):
             component._checked(part, numeric=numeric)
+
+    def _nested(self, leaves: Iterator[Any]) -> Any:
+        return tuple(component._nested(leaves) for component in self.components)
 
     def _batch_size(self, batch: Any) -> int:
         pairs = zip(self.components, batch, strict=True)

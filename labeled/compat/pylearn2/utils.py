@@ -228,7 +228,8 @@ def _lazy(targets: Any, max_labels: int, mode: str, dtype: np.dtype[Any], sparse
     """Do it chunk by chunk, each of whole rows."""
     run, stacks = _sparse if sparse else _dense, mode == "stack"
     require(targets.ndim == 2 or not sparse, "lazy sparse indicators need two axes")
-    rows = targets if stacks else targets.rechunk({targets.ndim - 1: -1})
+    # a length that is not known is that of one chunk
+    rows = targets if stacks or targets.numblocks[-1] == 1 else targets.rechunk({-1: -1})
     width = max_labels * (targets.shape[-1] if mode == "concatenate" else 1)
     return rows.map_blocks(
         partial(run, max_labels=max_labels, mode=mode, dtype=dtype),
