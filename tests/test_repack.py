@@ -328,3 +328,21 @@ def test_text_of_fixed_width_keeps_its_character_set(tmp_path: Path) -> None:
         with h5py.File(target) as file:
             assert h5py.check_string_dtype(file["place"].dtype).encoding == "utf-8"
             assert file["place"].asstr()[...].tolist() == ["Köln", "Ulm"] * 10
+
+
+@pytest.mark.parametrize("n_rows", [0, 5])
+def test_chunks_longer_than_an_axis_that_could_grow(tmp_path: Path, n_rows: int) -> None:
+    """As the netCDF library makes them where two dims are unlimited."""
+    path, values = tmp_path / "grown.nc", np.arange(3.0 * n_rows).reshape(n_rows, 3)
+    with h5py.File(path, "w") as file:
+        made = {"chunks": (4, 8), "maxshape": (None, None), "compression": "gzip"}
+        file.create_dataset("x", data=values, **made).dims[0].label = "time"
+        file["x"].dims[1].label = "station"
+
+    for options in ({}, {"compression": "gzip"}):
+        target = labeled.repack(path, tmp_path / "new.nc", overwrite=True, **options)
+        with h5py.File(target) as file:
+            assert (file["x"].chunks, file["x"].compression) == ((4, 3), "gzip")
+            assert np.array_equal(file["x"], values)
+    labeled.append(path, {"x": np.ones((2, 3))})
+    assert np.array_equal(labeled.open_dataset(path)["x"], np.r_[values, np.ones((2, 3))])

@@ -132,6 +132,9 @@ def layouts_of(
         given = {option: by[name] for option, by in asked.items() if name in by}
         wish, old = usual._replace(**given), (stored or {}).get(name)
         now = Layout() if old is None else Layout(old.chunks, old.filters)
+        if now.chunks is not None:  # along an axis that could grow they may be longer than it is
+            lengths = (max(n or 0, 1) for n in one.shape[1:])
+            now = Layout((now.chunks[0], *map(min, now.chunks[1:], lengths)), now.filters)
         if wish != AS_IT_IS or not can_encode(now.filters):
             wish = wish if stored is None else _resolved(wish, now)
             now = layout_for(name, one.shape, one.dtype, wish)
