@@ -84,6 +84,14 @@ def test_info_as_text_names_everything(digit_file: str) -> None:
     assert re.search(r"title +made up", text)
 
 
+@pytest.mark.parametrize("splits", [None, {"all": (0, 4)}, {"train": (0, 3)}])
+def test_info_lists_each_statistic_once(tmp_path: Path, splits: dict[str, Any] | None) -> None:
+    path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(4.0)}, splits=splits)
+    lines = run("info", path).stdout.partition("statistics:")[2].splitlines()
+    numbers = [line.split()[1:3] for line in lines if line.startswith("  x")]
+    assert numbers == [["all", "(4)"], *([["train", "(3)"]] if splits == {"train": (0, 3)} else [])]
+
+
 def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> None:
     odd = tmp_path / "odd.hdf5"
     with h5py.File(odd, "w") as f:

@@ -217,7 +217,7 @@ def statistics_rows(facts: Facts) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [head]
     for name, by_rows in facts["statistics"].items():
         measured = {"all": by_rows["rows"], **by_rows.get("splits", {})}
-        for split in ("all", *facts["splits"]):
+        for split in dict.fromkeys(("all", *facts["splits"])):  # a file may have an "all" itself
             found = measured.get(split)
             if found is not None:
                 classes = [f"{value}: {n:,}" for value, n in found.get("classes", {}).items()]
