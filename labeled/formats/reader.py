@@ -169,7 +169,7 @@ def advise(reader: Reader, rows: Rows) -> None:
 
 def is_cold(reader: Reader, row: int) -> bool:
     """Whether the system would have to fetch a row from storage; no where it cannot tell."""
-    for part in reader.byte_ranges(range(row, row + 1)):
+    for part in reader.byte_ranges(np.array([row])):
         file = None if part.file is None else part.file()
         if file is not None and not all(map(file.holds, part.starts.tolist())):
             return True
