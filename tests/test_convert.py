@@ -165,6 +165,26 @@ def test_tables(tmp_path: Path, way: str) -> None:
         labeled.convert(origin, tmp_path / "no", columns={"f": ["c"]})
 
 
+@pytest.mark.parametrize("way", ["frame", "parquet"])
+def test_integers_beside_a_gap_are_not_rounded(tmp_path: Path, way: str) -> None:
+    """A gap makes floats of integers, which hold ids up to 2**53."""
+
+    def written(ids: list[int | None]) -> str:
+        frame = pd.DataFrame({"id": pd.array(ids, dtype="Int64")})
+        if way == "frame":
+            return labeled.write(tmp_path / "x.hdf5", frame, overwrite=True)
+        pytest.importorskip("pyarrow")
+        frame.to_parquet(tmp_path / "t.parquet")
+        return labeled.convert(tmp_path / "t.parquet", tmp_path / "x.hdf5", overwrite=True)
+
+    exact: list[int | None] = [1 << 60, -(1 << 53), None]
+    check(written(exact), {"id": np.array([1 << 60, -(1 << 53), np.nan])})
+    check(written([(1 << 60) + 1, 3]), {"id": np.array([(1 << 60) + 1, 3])})
+    for ids in ([3, (1 << 60) + 1, None], [3, -(1 << 53) - 1, None]):
+        with pytest.raises(ArrayError, match=rf"'id'.*row 1 holds {ids[1]}, which float64 would"):
+            written(ids)
+
+
 def test_lists_and_gaps_of_parquet(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")
     pairs = arrow.FixedSizeListArray.from_arrays(arrow.array(range(8)), 2)

@@ -138,6 +138,8 @@ def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
     assert whole["time"].values[0] == np.datetime64("2019-12-31T15:00")
     with pytest.raises(ArrayError, match=r"row 1 holds None.*fillna"):
         labeled.write(tmp_path / "x.h5", {"x": pd.Series(["a", None], dtype=object)})
+    with pytest.raises(ArrayError, match=r"row 1 holds <NA>.*fillna"):
+        labeled.write(tmp_path / "x.h5", {"x": pd.Series([True, None], dtype="boolean")})
 
 
 def test_targets_that_are_no_files_of_this_machine(

@@ -236,6 +236,13 @@ Array = npt.NDArray[Any]
 TEXT: np.dtype[Any] = np.dtype(object, metadata={"vlen": str})  # objects that are text
 
 
+def first_rounded(whole: Array, dtype: np.dtype[Any]) -> int | None:
+    """Return where the first integer stands that a dtype of floats would round."""
+    exact = 2 ** (np.finfo(dtype).nmant + 1)  # all integers up to here
+    far = np.flatnonzero((whole > exact) | (whole < -exact)).tolist()
+    return next((at for at in far if int(whole[at].astype(dtype)) != whole[at]), None)
+
+
 def is_text(dtype: np.dtype[Any]) -> bool:
     """Whether a stored dtype is text of variable length (fixed-length text stays bytes).
 

@@ -19,6 +19,7 @@ from dask.delayed import delayed
 
 from labeled._optional import extra_module
 from labeled.errors import ArrayError, FileFormatError, check_known
+from labeled.formats.header import first_rounded
 from labeled.formats.region import Array
 
 
@@ -68,25 +69,38 @@ def frame_column(name: str, column: Any) -> Array:
     Raises
     ------
     ArrayError
-        If it holds anything else, or nothing in some row.
+        If it holds anything else, nothing in some row, or integers that would be rounded.
     """
+    where = f"column {name!r}"
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert(None)  # to UTC
     if str(column.dtype) in ("category", "str", "string"):
         column = column.astype(object)
     values: Array = column.to_numpy()
+    if column.dtype.kind in "iu" and values.dtype.kind == "f":  # as NaN stands for what is missing
+        _check_exact(where, column.fillna(0).to_numpy(), values.dtype)
     if values.dtype.kind != "O":
         return values
     listed = values.tolist()
     if listed and {type(value) for value in listed} <= {int, float, bool}:
         return np.array(listed)
+    wanted = str if any(isinstance(value, str) for value in listed) else int | float
     for row, value in enumerate(listed):
-        if not isinstance(value, str):
+        if not isinstance(value, wanted):
             raise ArrayError(
-                f"column {name!r}, row {row} holds {value!r:.60}; give a column texts only, or "
+                f"{where}, row {row} holds {value!r:.60}; give a column texts only, or "
                 f"numbers only (fillna puts something in place of what is missing)"
             )
     return values
+
+
+def _check_exact(where: str, whole: Array, dtype: np.dtype[Any]) -> None:
+    at = first_rounded(whole, dtype)
+    if at is not None:
+        raise ArrayError(
+            f"{where}, row {at} holds {whole[at]}, which {dtype} would round; fill in what is "
+            "missing, so that integers stay integers, or make texts of them"
+        )
 
 
 def grouped(
@@ -226,5 +240,9 @@ def _values(path: str, name: str, group: int, dtype: np.dtype[Any], width: Seque
         row = int(np.flatnonzero(column.is_null().to_numpy(False))[0])
         words = f"{_where(path, name)}, row {row} of row group {group}: its text is missing"
         raise ArrayError(f"{words}; fill it in, or leave the column out with sources=[...]")
-    values: Array = (column.flatten() if width else column).to_numpy(False)
+    flat = column.flatten() if width else column
+    if dtype.kind == "f" and pyarrow().types.is_integer(flat.type):
+        where = f"{_where(path, name)}, row group {group}"
+        _check_exact(where, flat.fill_null(0).to_numpy(False), dtype)
+    values: Array = flat.to_numpy(False)
     return values.astype(dtype, copy=False).reshape(len(column), *width)

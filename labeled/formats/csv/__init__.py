@@ -30,7 +30,14 @@ from labeled.formats.csv.index import (
     row_index,
 )
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import TEXT, FileHeader, FileStamp, Filter, SourceHeader
+from labeled.formats.header import (
+    TEXT,
+    FileHeader,
+    FileStamp,
+    Filter,
+    SourceHeader,
+    first_rounded,
+)
 from labeled.formats.memory import scratch
 from labeled.formats.reader import (
     ByteRanges,
@@ -343,15 +350,14 @@ def _values(name: str, column: Any, dtype: np.dtype[Any]) -> Array:
         return values
     whole = column.fill_null(0).to_numpy()
     values = whole.astype(dtype)
-    exact = 2 ** (np.finfo(dtype).nmant + 1)  # all integers up to here
-    for row in np.flatnonzero((whole > exact) | (whole < -exact)).tolist():
-        if int(values[row]) != whole[row]:
-            raise RowError(
-                row,
-                f"column {name!r}: it holds {whole[row]}, which {dtype} would round; pass "
-                f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
-                f"dtype={{{name!r}: 'str'}} to have text",
-            )
+    at = first_rounded(whole, dtype)
+    if at is not None:
+        raise RowError(
+            at,
+            f"column {name!r}: it holds {whole[at]}, which {dtype} would round; pass "
+            f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
+            f"dtype={{{name!r}: 'str'}} to have text",
+        )
     values[column.is_null().to_numpy()] = np.nan
     return values
 
