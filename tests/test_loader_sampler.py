@@ -178,3 +178,8 @@ def test_requests_name_rows(dataset, item, rows):
 def test_what_names_no_rows_is_refused(dataset, item, error, words):
     with pytest.raises(error, match=words):
         dataset.batches(sampler=[item])
+
+
+def test_listed_batches_show_the_first():
+    listed = ListedBatches([[0, 1], [2, 3], [4, 5], [1]])
+    assert repr(listed) == "<4 listed batches, 7 rows: [0, 1], [2, 3], [4, 5], ...>"

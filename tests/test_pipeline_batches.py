@@ -319,3 +319,17 @@ def test_lost_rows_of_ragged_examples_are_lost_with_the_others(tmp_path):
     with pytest.warns(LabeledWarning, match="is left out"):
         found = [([int(one[0]) for one in b["sound"].values], b.rows.tolist()) for b in loader]
     assert found == [([0, 2, 3, 4],) * 2, ([6, 7, 8],) * 2]
+
+
+def test_a_sample_shows_what_it_holds(tmp_path):
+    labeled.write(tmp_path / "a.h5", {"x": np.zeros((6, 4), "f4"), "y": np.arange(6)})
+    shown = []
+
+    def look(sample):
+        shown.append(repr(sample))
+        return sample
+
+    for _ in labeled.open_dataset(tmp_path / "a.h5").batches(2, pipeline=look):
+        pass
+    expected = "<labeled.Sample, row 5>\n  x  (x_axis_1: 4)  float32\n  y  ()  int64  5"
+    assert sorted(shown)[-1] == expected

@@ -551,3 +551,12 @@ def test_tensors_are_taken_or_refused_with_their_name():
             list(IteratorProvider([bad]))
         with pytest.raises(ArrayError, match="'y' must be an array of samples: torch's Tensor"):
             ArrayDataProvider(np.ones(3), {"y": bad})
+
+
+def test_providers_and_their_batches_show_shapes():
+    provider = ArrayDataProvider({"data": np.zeros((6, 2))}, batch_size=2)
+    shown = "LoaderProvider: batches of 2 samples; data data (2, 2); labels none"
+    assert repr(provider) == f"<labeled.providers.{shown}>"
+    assert repr(next(iter(provider))) == (
+        "<labeled.providers.DataBatch, 2 samples>\n  data  (2, 2)  float64"
+    )

@@ -127,7 +127,8 @@ class Sample(Mapping[str, xr.DataArray]):
         lines = [f"<labeled.Sample, row {self.row}>"]
         for name, array in self.arrays.items():
             sizes = ", ".join(map("{}: {}".format, self.dims[name], array.shape))
-            lines.append(f"  {name}  ({sizes})  {array.dtype}  {'' if array.ndim else array}")
+            value = "" if array.ndim else f"  {array}"
+            lines.append(f"  {name}  ({sizes})  {array.dtype}{value}")
         return "\n".join(lines)
 
 
