@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
+from labeled.errors import ArrayError
 
 ENGINES = {"h5netcdf": "x.nc", "scipy": "x.nc", "zarr": "x.zarr"}
 
@@ -106,6 +107,29 @@ def test_rows_appended_to_a_packed_file_are_measured_decoded(tmp_path: Path) -> 
     labeled.repack(made, tmp_path / "repacked.hdf5", layout="contiguous")
     for path in (made, tmp_path / "repacked.hdf5"):
         check(stored_statistics(path)["u"]["rows"], np.where(whole == 3, np.nan, whole * 0.5))
+
+
+@pytest.mark.parametrize("dtype", ["i2", "f4"])
+def test_decoded_rows_are_not_taken_for_packed_ones(tmp_path: Path, dtype: str) -> None:
+    """What append took as it came would be decoded once more when it is read."""
+    raw, packing = np.arange(6, dtype=dtype), {"scale_factor": 0.5, "add_offset": 10.0}
+    packed = save(tmp_path, "h5netcdf", {"u": (("batch",), raw, packing)})
+    plain = labeled.write(tmp_path / "plain.hdf5", {"u": raw.astype("f8")})
+    decoded, stored = (labeled.open_dataset(packed, decode_cf=cf) for cf in (True, False))
+    values = decoded["u"].values
+    differ = r"with no packing, but .* with scale_factor=0.5, add_offset=10.0; .*decode_cf=False"
+    for rows in (decoded, {"u": values}, decoded.to_xarray().load()):
+        with pytest.raises(ArrayError, match=differ):
+            labeled.append(packed, rows)
+    with pytest.raises(
+        ArrayError, match=r"with scale_factor=0.5, add_offset=10.0, but .* with none"
+    ):
+        labeled.append(plain, stored)
+
+    labeled.append(plain, decoded)
+    np.testing.assert_array_equal(labeled.open_dataset(plain)["u"], np.r_[raw, values])
+    labeled.append(packed, stored)
+    np.testing.assert_array_equal(labeled.open_dataset(packed)["u"], np.r_[values, values])
 
 
 @pytest.mark.parametrize("engine", ENGINES)

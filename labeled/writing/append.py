@@ -55,7 +55,8 @@ def append(
         A file of examples that this process may replace.
     sources : as for :func:`labeled.write`
         The same sources as in the file, with the same row shapes; dtypes are cast where
-        nothing of their kind is lost. Batches need a file whose sources are chunked.
+        nothing of their kind is lost. Integers for a packed source (``scale_factor``) are taken as
+        they are stored. Batches need a file whose sources are chunked.
     split : str, optional
         The split that gets the new rows, old or new. Without it they are in none (a file
         without splits has them in ``"all"``).

@@ -20,6 +20,7 @@ from dask.base import DaskMethodsMixin, is_dask_collection
 from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, check_known, warn
+from labeled.formats.cf import FILLS, PACKED
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
@@ -112,7 +113,7 @@ def check_alike(what: str, more: Inputs, base: str, first: Inputs) -> None:
     Raises
     ------
     ArrayError, DimsError
-        If sources, shapes, dims, units, dtypes, or the names of classes or positions differ.
+        If sources, shapes, dims, units, packing or dtypes differ, or names of classes or positions.
     """
     if more.n_rows.keys() != first.n_rows.keys():
         words = f"{what} has sources {sorted(more.n_rows)}, but {base} has {sorted(first.n_rows)}"
@@ -125,6 +126,9 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     shapes, inner = (_shape_words(new), _shape_words(old)), (new.dims[1:], old.dims[1:])
     units, was_in = (as_text(one.attrs.get("units")) for one in (new, old))
     dtype, stored = (vlen_base(one.dtype) or one.dtype for one in (new, old))
+    # Numbers that stand for others: what was decoded would be decoded once more.
+    keys = (*PACKED, *FILLS) if dtype.kind == "f" and stored.kind != "f" else PACKED
+    packing, was_packed = (_words_of(one.attrs, keys) for one in (new, old))
     labels, were = _labels(new), _labels(old)
     odd = next((place for place in labels if were.get(place, labels[place]) != labels[place]), None)
     error: type[ArrayError | DimsError] = ArrayError
@@ -137,6 +141,9 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
         why = f"has rows with dims {inner[0]}, but {base} {inner[1]}; transpose them"
     elif units != was_in and (new.encode or old.encode or "None" not in (units, was_in)):
         why = f"has rows in {units!r}, but {base} in {was_in!r}; convert them"
+    elif packing != was_packed and (packing or dtype.kind == "f"):
+        why = f"has rows with {packing or 'no packing'}, but {base} with {was_packed or 'none'}; "
+        why += "give rows that are stored alike, as open_dataset(..., decode_cf=False) reads them"
     elif (dtype.kind == "O") != (stored.kind == "O") or not np.can_cast(dtype, stored, "same_kind"):
         cast = f".astype({str(stored)!r})"
         why = f"has rows of {dtype}, but {base} of {stored}; cast them with {cast}"
@@ -145,6 +152,10 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
         why += "positions along a dim with .sel"
     if why is not None:
         raise error(f"{what} {why}")
+
+
+def _words_of(attrs: Mapping[str, Any], keys: Iterable[str]) -> str:
+    return ", ".join(f"{key}={np.squeeze(attrs[key])}" for key in keys if key in attrs)
 
 
 def _shape_words(given: SourceToWrite) -> str:
