@@ -92,6 +92,15 @@ def test_info_lists_each_statistic_once(tmp_path: Path, splits: dict[str, Any] |
     assert numbers == [["all", "(4)"], *([["train", "(3)"]] if splits == {"train": (0, 3)} else [])]
 
 
+@pytest.mark.parametrize("word", ["false", "False"])
+def test_options_of_formats_are_written_as_in_json_or_in_python(tmp_path: Path, word: str) -> None:
+    (tmp_path / "x.csv").write_text("1,2\n3,4\n")
+    target = tmp_path / "x.hdf5"
+    done = run("convert", tmp_path / "x.csv", target, "--option", f"header={word}")
+    assert done.exit_code == 0, done.output
+    assert labeled.open_dataset(target)["features"].values.tolist() == [[1, 2], [3, 4]]
+
+
 def test_info_lists_what_is_not_opened_and_ragged_sources(tmp_path: Path) -> None:
     odd = tmp_path / "odd.hdf5"
     with h5py.File(odd, "w") as f:

@@ -124,15 +124,15 @@ def lengths_of(text: str) -> Any:
 
 
 def value_of(text: str) -> Any:
-    """Read a value of JSON where it is one, else a text.
+    """Read a value of JSON where it is one, or of Python as messages show it, else a text.
 
     Examples
     --------
-    >>> value_of("1"), value_of(";")
-    (1, ';')
+    >>> value_of("1"), value_of("False"), value_of(";")
+    (1, False, ';')
     """
     try:
-        return json.loads(text)
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError:
         return text
 
