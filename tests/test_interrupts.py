@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import os
 import signal
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -100,6 +102,66 @@ def test_wherever_an_interrupt_comes_the_rest_follows_whole(packed, options):
         assert [rows.tolist() for rows in seen] == [rows.tolist() for rows in whole], at
     assert at > len(broken) > 100
     assert "was broken off by KeyboardInterrupt after 1 of 25 batches" in broken[0]
+
+
+def reading_threads():
+    return [one for one in threading.enumerate() if one.name.startswith("labeled-read")]
+
+
+def no_thread_reads():
+    end = time.monotonic() + 10
+    while reading_threads() and time.monotonic() < end:
+        time.sleep(0.01)
+    return not reading_threads()
+
+
+def test_an_interrupt_while_threads_are_started_leaves_none(packed, monkeypatch):
+    start, loader = threading.Thread.start, loader_of(packed, threads=2, pipeline=lambda data: data)
+
+    def interrupted(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        iter(loader)
+    assert no_thread_reads()
+
+
+def test_an_interrupt_while_an_epoch_ends_leaves_no_thread(packed):
+    at, raised, loader = 0, True, loader_of(packed, threads=1, pipeline=lambda data: data)
+    while raised:
+        at += 1
+        iterator = iter(loader)
+        next(iterator)
+        with contextlib.suppress(KeyboardInterrupt), InterruptAt(type(iterator), at) as interrupt:
+            interrupt.armed = True
+            iterator.close()
+        raised = interrupt.raised
+        del iterator
+        assert no_thread_reads(), at
+    assert at > 10
+
+
+def test_no_lock_is_taken_where_an_interrupt_would_leave_it_taken(packed):
+    """`with condition` is Python's: Ctrl-C may come when it has the lock, and before its block."""
+    entered = threading.Condition.__enter__.__code__
+
+    def called(frame, event, arg):
+        return interrupt if frame.f_code is entered else None
+
+    def interrupt(frame, event, arg):
+        if event == "return":
+            raise KeyboardInterrupt
+        return interrupt
+
+    iterator, before = iter(loader_of(packed, threads=1)), sys.gettrace()
+    sys.settrace(called)
+    try:
+        n_rows = sum(batch.count for batch in iterator)
+    finally:
+        sys.settrace(before)
+    assert n_rows == N
 
 
 def test_an_error_is_no_end_of_the_epoch(packed):

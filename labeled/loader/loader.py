@@ -269,7 +269,9 @@ class EpochIterator(Generic[T]):
         resident = None if device_plan is None else device_plan.resident
         jobs = loader_plan.jobs(plan, first_batch) if resident is None else iter(())
         windows = Prefetcher(loader_plan, jobs, pools[0], stats)
-        self._finalizer = weakref.finalize(self, windows.abandon)
+        # Also once the epoch has ended: Ctrl-C may have come before its threads were stopped.
+        weakref.finalize(self, windows.abandon)
+        windows.start()
         self._windows: Prefetcher | DeviceWindows = windows
         collates: type[Collator] = Collator if device_plan is None else ResidentCollator
         if device_plan is not None and resident is None:
@@ -388,7 +390,6 @@ class EpochIterator(Generic[T]):
         self._why = self._why or why
         if self._bar is not None:
             self._bar.close()
-        self._finalizer.detach()
         self._collator.job = None
         self._windows.close()
 

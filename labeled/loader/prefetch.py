@@ -68,19 +68,27 @@ class Prefetcher:
         self._loading: deque[LoadedJob] = deque()
         # batches that nobody transforms yet
         self._batches: dict[Future[Made], Callable[[], Made]] = {}
-        self._changed = threading.Condition(threading.Lock())
+        # Never `with self._changed`: it enters in Python, where Ctrl-C may leave it locked.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._sleeping = 0
         self._caller_sleeps = self.stopped = False
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
-        # They do not keep the program alive. Where the system allows no more of them there are
-        # fewer, even none: whoever waits works.
-        for i in range(plan.sizes.threads):
+
+    def start(self) -> None:
+        """Start the threads; only once somebody will abandon them, for Ctrl-C may come meanwhile.
+
+        They do not keep the program alive. Where the system allows no more of them there are
+        fewer, even none: whoever waits works.
+        """
+        n_threads = self._plan.sizes.threads
+        for i in range(n_threads):
             thread = threading.Thread(target=self._work, name=f"labeled-read-{i}", daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:
-                log.warning("%d of %d threads could be started: %s", i, plan.sizes.threads, error)
+                log.warning("%d of %d threads could be started: %s", i, n_threads, error)
                 break
             self._threads.append(thread)
 
@@ -98,7 +106,7 @@ class Prefetcher:
             job = self.ready()
             if job is not None:
                 return job
-            with self._changed:
+            with self._lock:
                 if self.stopped:
                     return None
                 if self._loading and self._loading[0].error is not None and self._loading[0].ready:
@@ -140,7 +148,7 @@ class Prefetcher:
     def poke(self) -> None:
         """Wake the threads if they sleep and half of the buffers are free; for every batch."""
         if self._sleeping and 2 * self.pool.n_free >= self.pool.count:
-            with self._changed:
+            with self._lock:
                 self._changed.notify_all()
 
     # batches of a pipeline
@@ -148,14 +156,14 @@ class Prefetcher:
     def transform(self, work: Callable[[], Made]) -> Future[Made]:
         """Have a batch transformed by whoever comes first."""
         batch: Future[Made] = Future()
-        with self._changed:
+        with self._lock:
             self._batches[batch] = work
             self._changed.notify_all()
         return batch
 
     def wait_for(self, batch: Future[Made]) -> Made:
         """Return a batch once it is made; one that nobody has begun is made here."""
-        with self._changed:
+        with self._lock:
             work = self._batches.pop(batch, None)
         if work is not None:
             self._make(batch, work)
@@ -171,7 +179,7 @@ class Prefetcher:
             batch.set_result(work())
         except BaseException as error:
             batch.set_exception(error)
-        with self._changed:
+        with self._lock:
             self.stats.pipeline_s += perf_counter() - began
 
     # what everybody does
@@ -179,7 +187,7 @@ class Prefetcher:
     def _work(self) -> None:
         """Do what there is to do, one task after another, until all is done; sleep meanwhile."""
         while True:
-            with self._changed:
+            with self._lock:
                 task = self._next_task(caller=False)
                 while task is None:
                     if self.stopped or (self._jobs is None and not self._plan.sizes.in_flight):
@@ -249,7 +257,7 @@ class Prefetcher:
         except BaseException as caught:
             error = caught
         decoded, took = CLOCK.decode_s - before, perf_counter() - began
-        with self._changed:
+        with self._lock:
             self.stats.decode_s += decoded
             self.stats.read_s += took - decoded
             if isinstance(error, ReadError) and self._plan.options.skips:
@@ -269,7 +277,7 @@ class Prefetcher:
         """Stop the threads; returns when none of them touches a buffer any more."""
         if os.getpid() != self._pid:  # threads that were left behind may hold the lock for ever
             return
-        with self._changed:
+        with self._lock:
             self.stopped = True
             self._batches.clear()
             self._end_reading()
@@ -284,11 +292,11 @@ class Prefetcher:
         threads that sleep look up after :data:`LOOK_UP_S`.
         """
         self.stopped = True
-        if self._changed.acquire(blocking=False):
+        if self._lock.acquire(blocking=False):
             try:
                 self._changed.notify_all()
             finally:
-                self._changed.release()
+                self._lock.release()
 
 
 def _unlock_properties() -> None:
