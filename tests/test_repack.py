@@ -346,3 +346,17 @@ def test_chunks_longer_than_an_axis_that_could_grow(tmp_path: Path, n_rows: int)
             assert np.array_equal(file["x"], values)
     labeled.append(path, {"x": np.ones((2, 3))})
     assert np.array_equal(labeled.open_dataset(path)["x"], np.r_[values, np.ones((2, 3))])
+
+
+def test_what_warns_of_a_file_does_not_warn_of_its_copy_on_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "demos.h5"
+    with h5py.File(path, "w") as file:
+        for k in range(3):  # groups alike, with an axis that has no name
+            file[f"demo_{k}/x"], file[f"demo_{k}/y"] = np.zeros((4, 2)), np.arange(4)
+    for change in (
+        lambda: labeled.repack(path, tmp_path / "new.h5"),
+        lambda: labeled.write_splits(path, {"few": {"demo_0/x": (0, 2), "demo_0/y": (0, 2)}}),
+    ):
+        with pytest.warns(LabeledWarning) as warned:
+            change()
+        assert all(f"file {str(path)!r}" in str(each.message) for each in warned)

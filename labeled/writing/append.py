@@ -247,5 +247,5 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
             write_own(file, statistics, read_checksums(where))
         otherwise = "beside splits, as files of other programs are; make a new file with "
         otherwise += "labeled.convert(..., split=)"
-        check_looks(header, scan(part), otherwise, coords=True)
+        check_looks(header, scan(part, quiet=True), otherwise, coords=True)
     return target

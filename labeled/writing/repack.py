@@ -217,8 +217,8 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
     FileChangedError
         If somebody changed the original meanwhile.
     """
-    new, otherwise = scan(part, decode_cf=False), "in the new file; the original is untouched"
-    check_looks(stored.header, new, otherwise)
+    new = scan(part, decode_cf=False, quiet=True)
+    check_looks(stored.header, new, "in the new file; the original is untouched")
     if compare:
         datasets, most = stored_datasets(new), stored.block_bytes // threads
         for first in differences_of(datasets, read_checksums(part), threads, stored.advance, most):
