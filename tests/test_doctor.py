@@ -193,7 +193,7 @@ def test_findings_alike_are_summed_up(tmp_path: Path) -> None:
 
     assert len(found.findings) == 13
     said = CliRunner().invoke(main, ["doctor", str(path)])
-    for text in (str(found), said.stdout):
+    for text in (repr(found), said.stdout):
         rows = [line for line in text.splitlines() if "axes without names" in line]
         assert len(rows) == 2
         assert "scan_0/frames and 11 more" in text

@@ -93,7 +93,7 @@ class Finding:
         return self.source or f"split {self.split}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """What :func:`labeled.doctor` found.
 
@@ -121,7 +121,7 @@ class Diagnosis:
         """Whether nothing was found."""
         return not self.findings
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         if self.healthy:
             return f"{self.path}: no slow layouts found"
         alike: dict[Any, list[Finding]] = {}  # of one kind, whose words differ in numbers only
