@@ -312,6 +312,8 @@ def undo(steps: Sequence[Filter], stored: Array, out: Array) -> None:
         size, target = len(out), out
         if left:
             size += CHECKSUM_BYTES * sum(one.id == FLETCHER32 for one in left)
+            # Shuffled after it was packed, it is as long as what is packed.
+            size = len(stored) if step.id == SHUFFLE else size
             target = scratch(f"decoded {len(left)}", size)
         found = _BY_NUMBER[step.id].decode(step.options, stored, target)
         if found != size:
