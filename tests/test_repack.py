@@ -360,3 +360,18 @@ def test_what_warns_of_a_file_does_not_warn_of_its_copy_on_the_way(tmp_path: Pat
         with pytest.warns(LabeledWarning) as warned:
             change()
         assert all(f"file {str(path)!r}" in str(each.message) for each in warned)
+
+
+def test_lz4_with_blocks_of_the_usual_size_stays(tmp_path: Path) -> None:
+    """Which hdf5plugin writes down as 0 bytes."""
+    plugin = pytest.importorskip("hdf5plugin")
+    path, values = tmp_path / "x.h5", np.arange(600).reshape(60, 10) % 7
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=values, chunks=(7, 10), **plugin.LZ4())
+    with pytest.warns(LabeledWarning, match="does not name every axis"):
+        target = labeled.repack(path, tmp_path / "new.h5")
+    with h5py.File(target) as file:
+        plan = file["x"].id.get_create_plist()
+        assert plan.get_filter(0)[0] == plugin.LZ4.filter_id
+        assert np.array_equal(file["x"], values)
+    assert np.array_equal(labeled.open_dataset(target, dims={"x": ("n", "k")})["x"], values)

@@ -551,7 +551,8 @@ def _encoded(raw: Array, filters: tuple[Filter, ...]) -> tuple[Any, int]:
         assert codec.encode is not None
         name, option = codec.encode
         encode = getattr(importlib.import_module(codec.library), name)
-        packed = bytes(encode(data, **{option: step.options[0]}))
+        how = step.options[0] or codec.option or 0  # blocks of 0 bytes are those of the usual size
+        packed = bytes(encode(data, **{option: how}))
         return (packed, 0) if len(packed) < len(raw) else (raw, (1 << len(filters)) - 1)
     return (raw if data is raw else np.array(data)), 0
 
