@@ -42,8 +42,9 @@ def held():
 
 
 dataset = labeled.open_dataset(path)
-if options.pop("listed", False):
-    dataset = dataset.subset(np.random.default_rng(0).permutation(dataset.n_rows)[:20_000])
+listed = options.pop("listed", 0)
+if listed:
+    dataset = dataset.subset(np.random.default_rng(0).permutation(dataset.n_rows)[:listed])
 if options.pop("cast", False):
     chw = Conv2DSpace((32, 32), channels=3, axes=("c", 0, 1, "b"))
     options |= {"specs": (chw, "x"), "dtype": "float32", "scale": 1 / 255}
@@ -146,8 +147,9 @@ CASES = {
     "a pipeline, file order": ({}, {"shuffle": False, "piped": True}, 32),
     "a pipeline, window": (gzip(64), {"shuffle": "window", "piped": True}, 48),
     "pictures, full shuffle": ("pictures", {"shuffle": "full"}, 64),
-    "list, window": (gzip(64), {"shuffle": "window", "listed": True}, 32),
-    "list, file order": ({}, {"shuffle": False, "listed": True}, 32),
+    "list, window": (gzip(64), {"shuffle": "window", "listed": 20_000}, 32),
+    "list, file order": ({}, {"shuffle": False, "listed": 20_000}, 32),
+    "list of small rows, file order": ("small", {"shuffle": False, "listed": 600_000}, 16),
 }
 
 
