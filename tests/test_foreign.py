@@ -103,6 +103,40 @@ def test_what_fails_in_the_graph_names_the_rows():
     assert not [t for t in threading.enumerate() if t.name.startswith("labeled-load")]
 
 
+@pytest.mark.parametrize(
+    ("compute", "words"),
+    [
+        (lambda x: x + 0.5, "rows 0 to 9 failed: float64 is not cast to uint8"),
+        (lambda x: x.astype(int) + 245, "value 256 in row 1 does not fit uint8.*within these rows"),
+        (lambda x: x[:, :1], r"shape \(10, 2\) where \(10, 4\) was announced"),
+        (lambda x: np.concatenate([x, x]), r"shape \(20, 4\) where \(10, 4\) was announced"),
+        (lambda x: x[1:], r"shape \(9, 4\) where \(10, 4\) was announced"),
+        (lambda x: np.ma.masked_equal(x, 12), "some values are masked; fill them in"),
+    ],
+)
+@pytest.mark.parametrize("columns", [2, 4])
+def test_blocks_that_are_not_what_their_array_announced_are_refused(compute, words, columns):
+    rows = np.repeat(np.arange(10, 40, dtype="u1"), 4).reshape(30, 4)
+    blocks = da.from_array(rows, chunks=(10, columns))
+    if columns == 4:
+        words = words.replace("(10, 2", "(10, 1")
+    announced = blocks.map_blocks(compute, dtype="u1", chunks=blocks.chunks, meta=rows[:0])
+    with pytest.raises(ReadError, match=words):
+        list(labeled.batches(announced, 4))
+
+
+def test_blocks_of_another_dtype_become_what_was_announced_where_nothing_is_lost():
+    rows = np.arange(30.0)
+    blocks = da.from_array(rows, chunks=10)
+    for made, announced in [("i8", "u1"), ("f8", "f4"), ("u1", "f8"), (">i4", "i4")]:
+        other = blocks.map_blocks(
+            np.ndarray.astype, made, dtype=announced, meta=np.empty(0, announced)
+        )
+        found = [batch["data"].values for batch in labeled.batches(other, 7)]
+        np.testing.assert_array_equal(np.concatenate(found), rows.astype(announced))
+        assert {one.dtype for one in found} == {np.dtype(announced)}
+
+
 def test_what_cannot_be_served_is_refused():
     with pytest.raises(DimsError, match="did you mean 'time'"):
         labeled.batches(dataset(), 4, dim="tim")

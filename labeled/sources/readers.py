@@ -15,11 +15,12 @@ from dask.core import flatten
 from dask.local import get_sync
 from dask.optimization import cull
 
-from labeled.errors import ReadError
+from labeled.errors import ArrayError, ReadError
 from labeled.formats.reader import ByteRanges, Cost, Joined, MemoryReader, row_nbytes
 from labeled.formats.reader import Rows as FileRows
 from labeled.ragged import Flat, RaggedReader
 from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
+from labeled.spaces.arrays import cast
 
 Array = npt.NDArray[Any]
 
@@ -120,16 +121,27 @@ class DaskBlocks:
         try:
             small, _ = cull(graph, list(flatten([keys[number]])))
             found = get(small, keys[number])
+            if isinstance(keys[number], list):
+                from dask.array.core import concatenate3  # blocks in blocks, axis by axis
+
+                found = concatenate3([found])
+            return self._as_announced(found, number)
         except Exception as error:
             start, stop = self.edges[number], self.edges[number + 1]
-            raise ReadError(
-                f"{self.where}: computing rows {start} to {stop - 1} failed: {error}"
-            ) from error
-        if not isinstance(keys[number], list):
-            return np.asarray(found)
-        from dask.array.core import concatenate3  # of blocks one inside the other, axis by axis
+            where = f"{self.where}: computing rows {start} to {stop - 1} failed"
+            within = "" if getattr(error, "row", None) is None else ", counted within these rows"
+            raise ReadError(f"{where}: {error}{within}") from error
 
-        return np.asarray(concatenate3([found]))
+    def _as_announced(self, found: Any, number: int) -> Array:
+        """Return a block that is what its array said: dask trusts whoever gave dtype and shape."""
+        rows, wanted = np.asarray(found), (self.data.chunks[0][number], *self.data.shape[1:])
+        if np.ma.is_masked(found):
+            raise ArrayError("some values are masked; fill them in with .filled(value)")
+        if rows.shape != wanted:
+            words = f"a block of shape {rows.shape} where {wanted} was announced"
+            raise ArrayError(f"{words}; correct what computes it")
+        made: Array = cast(rows, self.data.dtype)
+        return made
 
 
 class BlockReader:
