@@ -375,3 +375,35 @@ def test_lz4_with_blocks_of_the_usual_size_stays(tmp_path: Path) -> None:
         assert plan.get_filter(0)[0] == plugin.LZ4.filter_id
         assert np.array_equal(file["x"], values)
     assert np.array_equal(labeled.open_dataset(target, dims={"x": ("n", "k")})["x"], values)
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+def test_columns_and_arrays_are_shuffled_by_their_own_elements(tmp_path: Path, order: str) -> None:
+    """HDF5 shuffles whole rows of a table, and whole arrays where those are the elements."""
+    path, rows = (
+        tmp_path / "table.h5",
+        np.zeros(50, [("n", "i4"), ("pair", "f8", (2,)), ("on", "?")]),
+    )
+    rows["n"], rows["pair"], rows["on"] = np.arange(50), np.arange(100).reshape(50, 2), True
+    arrays = np.arange(200).reshape(50, 2, 2).astype("f4")
+    with h5py.File(path, "w") as file:
+        how = {"chunks": (7,), "compression": "gzip", "shuffle": True}
+        file.create_dataset("table", data=rows, **how)
+        file.create_dataset("arrays", (50,), np.dtype("(2,2)f4"), **how)[...] = arrays
+    expected = {f"table/{name}": rows[name] for name in rows.dtype.names} | {"arrays": arrays}
+    dims = {"table/pair": ("n", "k"), "arrays": ("n", "i", "j")}
+
+    target = labeled.repack(path, tmp_path / "new.h5", order=order, dims=dims)
+    made = labeled.open_dataset(target)
+    moved = made["table/n"].values if order == "shuffle" else np.arange(50)
+    assert sorted(moved) == list(range(50))
+    for name, values in expected.items():
+        np.testing.assert_array_equal(made[name], values[moved])
+    with h5py.File(target) as file:
+        assert all(file[name].shuffle and file[name].compression == "gzip" for name in expected)
+
+    with pytest.warns(LabeledWarning, match="does not name every axis"):
+        labeled.append(path, {name: values[:3] for name, values in expected.items()})
+    longer = labeled.open_dataset(path, dims=dims)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(longer[name], np.concatenate([values, values[:3]]))

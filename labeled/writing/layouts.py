@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
@@ -131,15 +131,28 @@ def layouts_of(
     for name, one in datasets.items():
         given = {option: by[name] for option, by in asked.items() if name in by}
         wish, old = usual._replace(**given), (stored or {}).get(name)
-        now = Layout() if old is None else Layout(old.chunks, old.filters)
-        if now.chunks is not None:  # along an axis that could grow they may be longer than it is
-            lengths = (max(n or 0, 1) for n in one.shape[1:])
-            now = Layout((now.chunks[0], *map(min, now.chunks[1:], lengths)), now.filters)
+        now = Layout() if old is None else _as_stored(old, one.shape, one.dtype)
         if wish != AS_IT_IS or not can_encode(now.filters):
             wish = wish if stored is None else _resolved(wish, now)
             now = layout_for(name, one.shape, one.dtype, wish)
         out[name] = now
     return out
+
+
+def _as_stored(old: SourceHeader, shape: Shape, dtype: np.dtype[Any]) -> Layout:
+    """Return the layout of a source for rows of this shape and dtype, in a dataset of their own.
+
+    Chunks may be longer than an axis that could grow. Of a table whole rows were shuffled, of
+    arrays as elements whole arrays.
+    """
+    if old.chunks is None:
+        return Layout()
+    lengths = (max(n or 0, 1) for n in shape[1:])
+    filters = old.filters
+    if dtype.kind != "O":
+        item = (dtype.itemsize,)
+        filters = tuple(replace(f, options=item) if f.id == SHUFFLE else f for f in filters)
+    return Layout((old.chunks[0], *map(min, old.chunks[1:], lengths)), filters)
 
 
 def layout_for(name: str, shape: Shape, dtype: np.dtype[Any], wish: Wish) -> Layout:
