@@ -271,6 +271,32 @@ def test_a_table_of_pandas_is_served_by_columns():
     assert batch["t"].values.tolist() == ["a", "b", "c"]
 
 
+def test_columns_that_xarray_took_over_from_pandas_are_served_and_written_as_in_the_table(tmp_path):
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(
+        {
+            "kind": pd.Categorical(["a", "b", "a"]),
+            "count": pd.array([2**60 + 1, 2, 3], dtype="Int64"),
+            "gaps": pd.array([1, None, 3], dtype="Int64"),
+            "flag": pd.array([True, False, True], dtype="boolean"),
+        }
+    )
+    taken = frame.to_xarray()
+    assert not any(isinstance(array.dtype, np.dtype) for array in taken.values())
+    (table,), (batch,) = labeled.batches(frame, 3), taken.labeled.batches(3, dim="index")
+    for name in frame:
+        np.testing.assert_array_equal(batch[name].values, table[name].values)
+        assert batch[name].dtype == table[name].dtype
+    ways = {"frame": frame, "xarray": taken, "arrays": {name: taken[name] for name in frame}}
+    for way, given in ways.items():
+        written = labeled.open_dataset(labeled.write(tmp_path / f"{way}.h5", given)).to_xarray()
+        for name in frame:
+            np.testing.assert_array_equal(written[name].values, table[name].values)
+    missing = xr.Dataset({"flag": ("batch", pd.array([True, None], dtype="boolean"))})
+    with pytest.raises(ArrayError, match=r"column 'flag', row 1 holds <NA>.*fillna"):
+        labeled.batches(missing, 2)
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 def test_texts_of_xarray_come_along(lazy):
     texts = xr.DataArray(np.array(list("abcde"), object), dims="time")

@@ -107,6 +107,11 @@ def batches(
 
 def _source(array: xr.DataArray, dim: str, name: str) -> Source:
     """Return what the loader reads: numbers in memory as they lie there, else dask blocks."""
+    dtype: Any = array.dtype
+    if not isinstance(dtype, np.dtype):
+        from labeled.writing.tables import as_numpy  # takes long to import, and few need it
+
+        array = as_numpy(name, array)
     if not isinstance(array.variable._data, np.ndarray) or array.dtype.kind not in "biufc":
         return Source.of_lazy(array, dim, name)
     turned = array.transpose(dim, ...)

@@ -41,7 +41,7 @@ from labeled.writing.source import (
     with_fills,
     without_mask,
 )
-from labeled.writing.tables import frame_column, frame_sources, is_column, is_frame
+from labeled.writing.tables import as_numpy, frame_column, frame_sources, is_column, is_frame
 
 MAX_AXES = 32
 NO_BATCHES = (str, bytes, np.ndarray, xr.DataArray, DaskMethodsMixin)  # though iterable
@@ -365,11 +365,11 @@ def _as_array(name: str, value: Any) -> Any:
             return adopted(value)
         except ArrayError as error:
             raise ArrayError(f"{where}: {error}") from error
-    if isinstance(value, xr.Variable):
-        return xr.DataArray(value)
+    if isinstance(value, xr.Variable | xr.DataArray):
+        return as_numpy(name, xr.DataArray(value) if isinstance(value, xr.Variable) else value)
     if isinstance(value, np.ma.MaskedArray):
         return without_mask(where, value)
-    if isinstance(value, xr.DataArray | np.ndarray):
+    if isinstance(value, np.ndarray):
         return value
     if is_column(value):
         return frame_column(name, value)

@@ -15,6 +15,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
+import xarray as xr
 from dask.delayed import delayed
 
 from labeled._optional import extra_module
@@ -92,6 +93,20 @@ def frame_column(name: str, column: Any) -> Array:
                 f"numbers only (fillna puts something in place of what is missing)"
             )
     return values
+
+
+def as_numpy(name: str, array: xr.DataArray) -> xr.DataArray:
+    """Return a labelled array; a column of pandas inside it (an extension array) becomes NumPy's.
+
+    Raises
+    ------
+    ArrayError
+        As for :func:`frame_column`.
+    """
+    dtype: Any = array.dtype
+    if isinstance(dtype, np.dtype):
+        return array
+    return array.copy(data=frame_column(name, array.variable.to_index()))
 
 
 def _check_exact(where: str, whole: Array, dtype: np.dtype[Any]) -> None:
