@@ -307,6 +307,22 @@ def test_sparse_batches_of_any_format(kind):
         sparse.np_format_as(batch, Conv2DSpace((2, 2), 1))
 
 
+def test_a_dtype_that_scipy_does_not_know_is_cast_before_or_refused():
+    half = np.array([[0, 2], [3, 0]], "f2")
+    images = half.reshape(2, 1, 1, 2)
+    wide = VectorSpace(2, sparse=True, dtype="f4")
+    for space, batch in ((VectorSpace(2), half), (Conv2DSpace((1, 1), 2), images)):
+        made = space.np_format_as(batch, wide)
+        assert made.dtype == np.float32
+        np.testing.assert_array_equal(made.toarray(), half)
+        with pytest.raises(SpaceTypeError, match=r"float16.*ask for another dtype"):
+            space.np_format_as(batch, VectorSpace(2, sparse=True))
+    narrow = wide.np_format_as(made, VectorSpace(2, dtype="f2"))
+    assert narrow.dtype == np.float16
+    with pytest.raises(SpaceTypeError, match="float16"):
+        VectorSpace(2, sparse=True, dtype="f2").get_origin_batch(3)
+
+
 # ---------------------------------------------------------------- every kind of array
 CASES = [
     (IMAGES, Conv2DSpace((4, 5), 3, axes=("c", 0, 1, "b"), dtype="float32")),

@@ -309,8 +309,13 @@ def csr(x: Any, shape: tuple[int, int] | None = None) -> Any:
     ------
     MissingExtraError
         If scipy is not installed.
+    SpaceTypeError
+        If scipy does not know the dtype, such as float16.
     """
-    return _scipy_sparse().csr_array(x, shape=shape)
+    try:
+        return _scipy_sparse().csr_array(x, shape=shape)
+    except ValueError as error:
+        raise SpaceTypeError(f"{error}; ask for another dtype") from error
 
 
 def hstack(pieces: list[Any]) -> Any:

@@ -68,11 +68,9 @@ def _fits(source: Any, target: Any) -> None:
 
 # ---------------------------------------------------------------- vectors and images
 def _recontained(x: Any, source: VectorSpace, target: VectorSpace) -> Any:
-    if target.sparse and not source.sparse:
-        x = arrays.csr(x)
-    elif source.sparse and not target.sparse:
-        x = x.toarray()
-    return _finish(x, source, target)
+    dense = x.toarray() if source.sparse and not target.sparse else x
+    rows = _finish(dense, source, target)
+    return arrays.csr(rows) if target.sparse and not source.sparse else rows
 
 
 def _is_dense(source: VectorSpace, target: ConvNDSpace) -> None:
@@ -88,8 +86,8 @@ def _unflattened(x: Any, source: VectorSpace, target: ConvNDSpace) -> Any:
 
 def _flattened(x: Any, source: ConvNDSpace, target: VectorSpace) -> Any:
     moved = arrays.move_axes(x, source.axes, arrays.canonical_axes(len(source.shape)))
-    rows = reshape(moved, (moved.shape[0], source.get_total_dimension()))
-    return _finish(arrays.csr(rows) if target.sparse else rows, source, target)
+    rows = _finish(reshape(moved, (moved.shape[0], source.get_total_dimension())), source, target)
+    return arrays.csr(rows) if target.sparse else rows
 
 
 def _shapes_fit(source: ConvNDSpace, target: ConvNDSpace) -> None:
