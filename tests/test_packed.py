@@ -163,3 +163,28 @@ def test_fill_values_are_those_of_the_original_in_the_dtype_of_the_variable(
             if found is not None:
                 assert found.dtype == f[str(name)].dtype.newbyteorder("="), name
                 assert found == variable.attrs["_FillValue"], name
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_files_that_are_packed_differently_are_converted_decoded(
+    tmp_path: Path, alike: bool
+) -> None:
+    """As files of a year each are, whose packing fits the values of that year."""
+    values = np.random.default_rng(0).normal(size=(9, 2))
+    for year in (0, 1, 2):
+        day = np.datetime64("2000-01-01", "ns") + (year * 366 + np.arange(3)).astype("m8[D]")
+        part = xr.Dataset({"u": (("time", "x"), values[3 * year :][:3])}, {"time": day})
+        factor = 1 if alike else year + 1
+        packing = {"dtype": "i2", "scale_factor": 0.001 * factor, "_FillValue": -999}
+        times = {"units": f"days since {1999 + factor}-01-01", "dtype": "i4"}
+        encoding: Any = {"u": packing, "time": times}
+        part.to_netcdf(tmp_path / f"{year}.nc", engine="h5netcdf", encoding=encoding)
+    files = str(tmp_path / "?.nc")
+    joined = labeled.open_dataset(files).to_xarray()
+
+    made = labeled.open_dataset(labeled.convert(files, tmp_path / "made.hdf5"))
+
+    xr.testing.assert_equal(made.to_xarray(), joined)
+    np.testing.assert_allclose(made["u"], values, atol=0.002)
+    stored = labeled.open_dataset(tmp_path / "made.hdf5", decode_cf=False)["u"]
+    assert stored.dtype == (np.int16 if alike else np.float64)

@@ -18,11 +18,13 @@ import glob
 import math
 import os
 import re
+import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import dask
@@ -40,6 +42,7 @@ from labeled.errors import (
     DimsError,
     FileFormatError,
     LabeledError,
+    LabeledWarning,
     OptionError,
     SplitError,
     UnknownNameError,
@@ -216,13 +219,24 @@ class _Asked:
     folders: ExitStack
 
     def dataset(self, path: Any) -> Dataset:
-        """Open files."""
+        """Open files, with values as they are stored, unless files store them differently."""
         own = {"sources": self.names, "columns": self.columns, **self.opened}
         own = {name: value for name, value in own.items() if value is not None}
-        found = registry.common_format(find_files(path), own.get("format"))
-        if not self.decoded and "decode_cf" in found.accepts:
-            own.setdefault("decode_cf", False)
-        return open_dataset(path, dims=self.dims, example_dim=self.example_dim, **own)
+        opened = partial(open_dataset, path, dims=self.dims, example_dim=self.example_dim, **own)
+        paths = find_files(path)
+        found = registry.common_format(paths, own.get("format"))
+        if self.decoded or "decode_cf" in own or "decode_cf" not in found.accepts:
+            return opened()
+        if len(paths) == 1 and "group" not in own:
+            return opened(decode_cf=False)
+        decoded = opened()
+        catalog = decoded.files.catalog
+        joined = (*catalog.sources.values(), *catalog.variables.values())
+        if any(source.packed_differently for source in joined):
+            return decoded
+        with warnings.catch_warnings():  # of the same files
+            warnings.simplefilter("ignore", LabeledWarning)
+            return opened(decode_cf=False)
 
 
 @dataclass(frozen=True, eq=False)
