@@ -254,3 +254,15 @@ def test_a_column_may_be_in_two_sources(tmp_path: Path) -> None:
         np.testing.assert_array_equal(ds["g"], [[3], [4]])
     with pytest.raises(LoaderError, match="'f' names no column"):
         labeled.open_dataset(tmp_path / "x.csv", columns={"f": []})
+
+
+def test_a_source_called_like_the_example_dim_is_renamed_by_dims(tmp_path: Path) -> None:
+    """Numbers of the batches of an experiment, say; netcdf=False does not help there."""
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["batch"] = np.arange(6) // 2
+    dataset = labeled.open_dataset(tmp_path / "plain.h5")
+    for netcdf in (True, False):
+        with pytest.raises(DimsError, match=r"'batch' is both .* dims={source: \(\.\.\.\)} \("):
+            labeled.write(tmp_path / "new.h5", dataset, netcdf=netcdf)
+    path = labeled.write(tmp_path / "new.h5", dataset, dims={"batch": ("row",)})
+    assert labeled.open_dataset(path)["batch"].values.tolist() == [0, 0, 1, 1, 2, 2]

@@ -409,9 +409,11 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
                     )
         for one, what in called.items():
             if one in taken:
+                remedy = "rename one with dims={source: (...)}"
+                remedy += ", or pass netcdf=False" if what == "dim" else ""
                 raise DimsError(
                     f"{one!r} is both a source and a {what} of source {name!r}, and netCDF has one "
-                    f"name for both; rename one with dims={{source: (...)}}, or pass netcdf=False"
+                    f"name for both; {remedy}"
                 )
 
 
