@@ -82,6 +82,36 @@ def test_coordinates_survive_in_a_file_with_splits(tmp_path: Path) -> None:
     assert part.coords["id"].values.tolist() == [35, 0, 14]
 
 
+def test_coordinates_of_batches_shorten_no_dim(tmp_path: Path) -> None:
+    """Those of the first batch went into the file, and xarray read no more rows than they have."""
+    path, whole = tmp_path / "x.hdf5", np.arange(18.0).reshape(9, 2)
+    rows = xr.DataArray(whole, dims=("t", "lat"), coords={"t": np.arange(9), "lat": [1.0, 2.0]})
+    batches = [xr.Dataset({"x": rows[i : i + 3]}) for i in (0, 3, 6)]
+    with pytest.warns(LabeledWarning, match=r"\['t'\] along the examples of batches.*coords="):
+        labeled.write(path, iter(batches))
+    for given in (None, rows.coords["t"]):
+        if given is not None:
+            with pytest.warns(LabeledWarning, match="along the examples"):
+                labeled.write(path, iter(batches), coords={"t": given}, overwrite=True)
+        with xr.open_dataset(path, engine="h5netcdf") as found:
+            xr.testing.assert_equal(found["x"], rows if given is not None else rows.drop_vars("t"))
+    kept = path.read_bytes()
+    with pytest.raises(
+        DimsError, match=r"'t' has shape \(3,\).* 'x' has length 9.*nothing was wri"
+    ):
+        labeled.write(
+            path, [{"x": whole}], dims={"x": ("t", "lat")}, coords={"t": [0, 1, 2]}, overwrite=True
+        )
+    assert path.read_bytes() == kept
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_sources_of_batches_that_differ_in_length_are_named(tmp_path: Path) -> None:
+    batches = [{"x": np.zeros((3, 2)), "y": np.zeros(n)} for n in (3, 2)]
+    with pytest.warns(LabeledWarning, match="source 'x' has 6 rows, and 'y' has 5"):
+        labeled.write(tmp_path / "x.hdf5", iter(batches))
+
+
 @pytest.mark.parametrize("rows", [(0, 4), (0, 6), [5, 0]], ids=str)
 def test_a_split_called_all_is_a_split_like_others(tmp_path: Path, rows: Any) -> None:
     whole, again = tmp_path / "x.hdf5", tmp_path / "again.hdf5"

@@ -247,11 +247,20 @@ def _of_batches(
     first = next(batches, None)
     if first is None:
         raise ArrayError("the batches to write are empty; give at least one")
-    given, open_ended = inputs_of(first, dims, ragged, uneven=uneven), {}
+    given, open_ended = inputs_of(first, dims, ragged, uneven=uneven), dict[str, SourceToWrite]()
+    along: set[str] = set()
     for name, one in given.sources.items():
         # a list of batches is in memory already
         n_bytes = 0 if isinstance(sources, Sequence) else one.row_bytes * (one.shape[0] or 0)
-        open_ended[name] = replace(one, shape=(None, *one.shape[1:]), batch_bytes=n_bytes)
+        inner = tuple(coord for coord in one.names.coords if coord.dim != one.names.dims[0])
+        along |= {coord.name for coord in one.names.coords if coord not in inner}
+        names, shape = replace(one.names, coords=inner), (None, *one.shape[1:])
+        open_ended[name] = replace(one, names=names, shape=shape, batch_bytes=n_bytes)
+    if along:  # they would be as long as the first batch, and netCDF libraries read no more rows
+        warn(
+            f"coordinates {sorted(along)} along the examples of batches are not written; make them "
+            f"sources with reset_coords(), or give those of all rows with coords="
+        )
     uneven = {name for name, one in given.sources.items() if one.examples is not None}
     more = (inputs_of(batch, {}, ragged, uneven=uneven) for batch in batches)
     return Inputs(open_ended, {}, chain([given], more))

@@ -37,6 +37,7 @@ from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, left_out
 from labeled.writing.layouts import USUAL_BYTES, RaggedAs, Storage, StorageKeywords
 from labeled.writing.packing import Begin, PackingPlan, fitting, store
+from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
 
 Path = str | os.PathLike[str]
@@ -167,11 +168,10 @@ def write(
     Raises
     ------
     ArrayError, DimsError, LoaderError, UnknownNameError
-        If arrays, names or options do not fit, or `memory` is too small; before anything is
-        written.
+        If arrays, names or options do not fit, or `memory` is too small.
     SplitError
-        If rows lie outside their source or sources of a split differ in length; before
-        anything is written, unless rows come in batches.
+        If rows lie outside their source or sources of a split differ in length. All of this before
+        anything is written, unless only counting the rows of batches shows it.
     WriteError
         If the target exists, may not be written, or the disk is full. Whatever was there
         before is untouched, and nothing else stays behind.
@@ -179,7 +179,8 @@ def write(
     Warns
     -----
     LabeledWarning
-        If splits overlap, or coordinates along no axis or along several are left out.
+        If splits overlap, sources differ in length without splits, or coordinates are left out:
+        those along no axis or several, and those along the examples of batches.
 
     Examples
     --------
@@ -305,6 +306,10 @@ class Planned:
         table = table if self.counted is None else self.counted(counts)
         if table is not None:
             check_inside(table, counts)
+        if inputs.batches is not None:  # only now their rows are counted
+            for name, given in inputs.sources.items():
+                _check_coords(replace(given, shape=file[name].shape))
+            _warn_of_lengths(table, counts)
         if extras is not None:
             extras.copy(file)
         scales = ScaleWriter(file=file, empty=self.netcdf, with_table=table is not None)
@@ -345,14 +350,7 @@ def planned(
     kept: Any = {"statistics": o.statistics, "checksums": o.checksums}
     plan = PackingPlan.of(inputs, o, table, usual=usual, **kept)
     plan = fitting(plan, o.memory) if here else plan
-    known = {name: n for name, n in inputs.n_rows.items() if n is not None}
-    if table is None and len(set(known.values())) > 1:
-        (first, n), *others = known.items()
-        other, m = next(one for one in others if one[1] != n)
-        warn(
-            f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
-            "numbers; correct the arrays, or name the rows of each source with splits="
-        )
+    _warn_of_lengths(table, {name: n for name, n in inputs.n_rows.items() if n is not None})
     if table is not None and splits is not None:
         warn_of_overlaps(table)
     names = left_out(sources)
@@ -384,6 +382,29 @@ def _with_extras(inputs: Inputs, options: WriteOptions) -> Inputs:
     return replace(inputs, sources=out)
 
 
+def _warn_of_lengths(table: Splits | None, counts: Mapping[str, int]) -> None:
+    """Warn of sources of different lengths, unless splits tell which rows go together."""
+    if table is None and len(set(counts.values())) > 1:
+        (first, n), *others = counts.items()
+        other, m = next(one for one in others if one[1] != n)
+        warn(
+            f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
+            "numbers; correct the arrays, or name the rows of each source with splits="
+        )
+
+
+def _check_coords(given: SourceToWrite) -> None:
+    """Refuse coordinates of another length than their dim, where that is known."""
+    lengths = dict(zip(given.names.dims, given.shape, strict=True))
+    for coord in given.names.coords:
+        length = lengths[coord.dim]
+        if coord.values.ndim != 1 or length not in (None, len(coord.values)):
+            raise DimsError(
+                f"coordinate {coord.name!r} has shape {coord.values.shape}, but dim "
+                f"{coord.dim!r} of source {given.name!r} has length {length}"
+            )
+
+
 def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     """Refuse coordinates of another length than their dim, and names used for two things."""
     seen: dict[tuple[str, int | None], tuple[str, Coordinate]] = {}
@@ -392,14 +413,10 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     for name, given in inputs.sources.items():
         lengths = dict(zip(given.names.dims, given.shape, strict=True))
         called = {dim.replace("/", "_"): "dim" for dim in lengths if netcdf}
+        _check_coords(given)
         for coord in given.names.coords:
             length = lengths[coord.dim]
             called[coord.name] = "coordinate"
-            if coord.values.ndim != 1 or length not in (None, len(coord.values)):
-                raise DimsError(
-                    f"coordinate {coord.name!r} has shape {coord.values.shape}, but dim "
-                    f"{coord.dim!r} of source {name!r} has length {length}"
-                )
             if coord.name == coord.dim:  # with one length too, these would be taken for the same
                 first, other = seen.setdefault((coord.dim, length), (name, coord))
                 if not (np.array_equal(coord.values, other.values) or coord.key == other.key):
