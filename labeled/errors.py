@@ -307,6 +307,8 @@ _ANSWERS = {
     "random_state generator rng": "use seed=7",
     "rank world_size num_replicas num_shards": "use shard=(rank, world_size) or 'torch'",
     "num_workers n_jobs": "use threads=4, or labeled.torch.data_loader for worker processes",
+    "persistent_workers prefetch_factor worker_init_fn": "use torch_options= of "
+    "labeled.torch.data_loader",
     "prefetch_to_device": "use device='cuda', which copies ahead",
     "pin_memory": "use pinned=True with output='torch'",
     "to to_torch to_tensor to_tf cuda jax": "use ds.batches(64, output='torch'), or 'jax', "

@@ -51,6 +51,7 @@ def test_attributes_of_others_are_answered(ds, thing, guess, words):
     ("call", "words"),
     [
         (lambda ds, p: ds.batches(4, drop_remainder=1), "last='drop'"),
+        (lambda ds, p: ds.batches(4, persistent_workers=True), "torch_options="),
         (lambda ds, p: ds.batches(4, num_workers=1), "threads="),
         (lambda ds, p: ds.batches(4, shufle=1), "did you mean 'shuffle'"),
         (lambda ds, p: ds.batches(4, axes="bc01"), "layout="),
