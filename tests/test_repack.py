@@ -407,3 +407,21 @@ def test_columns_and_arrays_are_shuffled_by_their_own_elements(tmp_path: Path, o
     longer = labeled.open_dataset(path, dims=dims)
     for name, values in expected.items():
         np.testing.assert_array_equal(longer[name], np.concatenate([values, values[:3]]))
+
+
+def test_tables_as_attributes_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "scan.h5"
+    text = h5py.string_dtype()
+    axes = np.array([("row", 0.5), ("größe", 2.0)], [("name", text), ("step", "f8")])
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(6)
+        for place in (file, file["x"]):
+            place.attrs["axes"], place.attrs["first"] = axes, axes[0]
+            place.attrs["range"] = np.array([(1, 2)], "i4,u2")
+    target = labeled.repack(path, tmp_path / "new.h5")
+    with h5py.File(path) as old, h5py.File(target) as new:
+        for name, kept in (("/", new), ("x", new["x"])):
+            for key, value in old[name].attrs.items():
+                assert kept.attrs[key].dtype == value.dtype
+                assert kept.attrs[key].tolist() == value.tolist()
+    assert labeled.open_dataset(target)["x"].values.tolist() == list(range(6))

@@ -149,7 +149,7 @@ def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]
 def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return attributes as HDF5 can hold them; HDF5's own bookkeeping is left out.
 
-    Texts and lists of texts become UTF-8 strings, numbers and arrays stay, None becomes an
+    Texts and lists of texts become UTF-8 strings, numbers, arrays and tables stay, None becomes an
     empty attribute.
 
     Raises
@@ -177,7 +177,7 @@ def _storable(what: str, value: Any) -> Any:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths are no array
         array = np.asarray(None)
-    if array.dtype.kind in "biufcS":
+    if array.dtype.kind in "biufcS" or array.dtype.names is not None:
         return array if isinstance(value, list | tuple | np.ndarray) else value
     texts = array.reshape(-1).tolist()
     if array.dtype.kind not in "UTO" or not all(isinstance(text, str) for text in texts):
