@@ -92,6 +92,16 @@ def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> 
         ({"memory": [1]}, ArgumentError, r"memory=\[1\] must be a number, text"),
         ({"threads": "2"}, ArgumentError, "threads='2' must be a whole number"),
         ({"attrs": {"": 1}}, ArrayError, "an attribute of the file has no name"),
+        (
+            {"attrs": {"a": b"b\0c"}},
+            ArrayError,
+            r"'a' of the file is b'b\\x00c', and HDF5 ends a text",
+        ),
+        (
+            {"source_attrs": {"x": {"a": "b\0"}}},
+            ArrayError,
+            r"'a' of source 'x' is 'b\\x00', and HDF5",
+        ),
         ({"splits": {"a": slice(0, 1.5)}}, SplitTypeError, "'a' of source 'x'.*whole numbers"),
     ],
 )

@@ -177,10 +177,11 @@ def _storable(what: str, value: Any) -> Any:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths are no array
         array = np.asarray(None)
-    if array.dtype.kind in "biufcS" or array.dtype.names is not None:
+    single = isinstance(value, str | bytes)
+    if not single and (array.dtype.kind in "biufcS" or array.dtype.names is not None):
         return array if isinstance(value, list | tuple | np.ndarray) else value
-    texts = array.reshape(-1).tolist()
-    if array.dtype.kind not in "UTO" or not all(isinstance(text, str) for text in texts):
+    texts = [value] if single else array.reshape(-1).tolist()
+    if array.dtype.kind not in "SUTO" or not all(isinstance(text, str | bytes) for text in texts):
         raise ArrayError(
             f"{what} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, numbers and lists "
             "or arrays of them, so turn it into one (JSON, say) or leave it out"
