@@ -52,6 +52,16 @@ def _with_few(path: Path, old: dict[str, np.ndarray], n_old: int, options: Any) 
         return labeled.write(path, old, {"train": (0, n_old), "few": [0]}, **options)
 
 
+def test_a_file_without_rows_is_made_to_grow(tmp_path: Path) -> None:
+    """Its chunks were of one row each, and those of all rows that followed."""
+    data = {"x": np.arange(6000, dtype=np.uint8).reshape(3000, 2)}
+    path = labeled.write(tmp_path / "x", {"x": data["x"][:0]}, compression="gzip")
+    labeled.append(path, data)
+    check_rows(path, data)
+    with h5py.File(path) as file:
+        assert file["x"].chunks == (1 << 17, 2)
+
+
 def test_append_batches_to_a_list_of_rows(tmp_path: Path) -> None:
     data = rows(30)
     parts = [{name: a[i : i + 5] for name, a in data.items()} for i in range(0, 30, 5)]

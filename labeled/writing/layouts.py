@@ -241,7 +241,7 @@ def _chunks(name: str, shape: Shape, itemsize: int, asked: Any) -> tuple[int, ..
     row_bytes = max(math.prod(row_shape) * itemsize, 1)
     if asked is None:
         rows = 1 << max((MAX_CHUNK_BYTES // row_bytes).bit_length() - 1, 0)
-        asked = rows if n_rows is None else min(rows, 1 << max(n_rows - 1, 0).bit_length())
+        asked = rows if not n_rows else min(rows, 1 << max(n_rows - 1, 0).bit_length())
     chunks: tuple[Any, ...] = tuple(asked) if isinstance(asked, Iterable) else (asked, *row_shape)
     limits = zip(chunks, (HDF5_CHUNK_BYTES, *row_shape), strict=False)
     whole_numbers = all(isinstance(c, int | np.integer) for c in chunks)
