@@ -46,6 +46,7 @@ def ds(tmp_path_factory):
     [
         ({"shard": (0, 2), "shuffle": True}, "same seed= to every shard"),
         ({"shard": (0, 2), "weights": np.ones(N)}, "same seed= to every shard"),
+        ({"shard": (0, 0)}, "shard count=0 must be at least 1"),
         ({"dtype": {"r": "u1"}}, "'r'.*float32 is not cast to uint8"),
         ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),
         ({"dtype": {"u": bool}}, "'u'.*not cast to bool"),

@@ -264,7 +264,7 @@ def shard_of(shard: Any) -> tuple[int, int]:
         index, count = shard
     except (TypeError, ValueError):
         raise LoaderError(f"shard={shard!r} must be a pair (index, count)") from None
-    if not 0 <= integer("shard index", index) < integer("shard count", count):
+    if not 0 <= integer("shard index", index) < integer("shard count", count, least=1):
         raise LoaderError(
             f"shard={shard!r}: the index must be 0 to {shard[1] - 1}; pass shard=(rank, world_size)"
         )
