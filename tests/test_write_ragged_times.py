@@ -98,3 +98,17 @@ def test_numbers_and_times_do_not_mix_in_a_file(tmp_path: Path) -> None:
         labeled.append(numbers, {"x": DAYS})
     with pytest.raises(ArrayError, match=r"rows in 'None', .*; convert them"):
         labeled.write(tmp_path / "y", iter([{"x": DAYS}, {"x": [np.arange(2), np.arange(1)]}]))
+
+
+def test_rows_of_variable_length_take_neither_times_nor_texts(tmp_path: Path) -> None:
+    """Repacking made numbers of times, and texts failed with the name of an offset."""
+    times = [np.arange(n).astype("M8[s]") for n in (0, 3, 2)]
+    texts = [np.array([b"a", b"bc"][:n], "S2") for n in (0, 2, 1)]
+    for examples, words in ((times, "examples of times"), (texts, "examples of texts")):
+        given = {"x": labeled.Ragged.of(examples, dims=("batch", "k"))}
+        path = labeled.write(tmp_path / "flat.h5", given, overwrite=True)
+        with pytest.raises(ArrayError, match=words):
+            labeled.repack(path, tmp_path / "rows.h5", ragged="fuel")
+        with pytest.raises(ArrayError, match=words):
+            labeled.write(tmp_path / "rows.h5", given, ragged="fuel")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["flat.h5"]

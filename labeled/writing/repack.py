@@ -27,6 +27,7 @@ from labeled._validation import check_arguments
 from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, WriteError
 from labeled.formats.bytesource import check_same
+from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
@@ -291,7 +292,15 @@ class StoredSources:
                 given[name] = self._dense(source)
             else:
                 kind: RaggedAs = "flat" if "values" in source.parts else "fuel"
-                given |= ragged_datasets(name, self._examples(source), ragged or kind)
+                examples = self._examples(source)
+                if (kind, ragged) == ("flat", "fuel") and (
+                    cf_of(name, examples.dtype, examples.attrs, [])[0] is not None
+                ):
+                    raise ArrayError(
+                        f"source {name!r} has examples of times or packed numbers, which Fuel's "
+                        "rows of variable length do not tell; leave ragged= out"
+                    )
+                given |= ragged_datasets(name, examples, ragged or kind)
         return Inputs(given)
 
     def _dense(self, source: SourceHeader) -> SourceToWrite:

@@ -518,9 +518,10 @@ def ragged_datasets(
     dtype, shape, axes = examples.dtype, (int(edges[-1]),), Names((f"{name}_value",))
     rest: Any = {"least_bytes": int(sizes.max(initial=0)) * itemsize, "examples": examples}
     if kind == "fuel":
-        if examples.encode is not None:
+        if examples.encode is not None or dtype.kind == "S":
+            what = "times" if examples.encode is not None else "texts"
             raise ArrayError(
-                f"source {name!r} has examples of times, and Fuel's rows of variable length hold "
+                f"source {name!r} has examples of {what}, and Fuel's rows of variable length hold "
                 f"numbers; store them flat, with ragged='flat'"
             )
         mean, shape = 16 + shape[0] * itemsize // max(len(sizes), 1), (len(sizes),)
