@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 
@@ -53,6 +54,16 @@ def test_fetching_ahead(batches, arrays):
         assert_array_equal(np.concatenate([x for x, _ in found]), arrays["x"] + 1)
     with pytest.raises(ValueError):
         stream.get_data([0])
+
+
+def test_nothing_is_fetched_for_nobody(batches):
+    stream = MultiProcessing(batches, max_store=1)
+    items(stream)
+    background = stream.background
+    del stream
+    gc.collect()
+    background.join(10)
+    assert not background.is_alive()
 
 
 def test_errors_of_the_background_arrive(batches):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
+import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -28,6 +31,8 @@ from labeled.compat.fuel.transformers.base import (
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels as ExpectsAxisLabels
 from labeled.ragged.flat import Flat
 from labeled.ragged.value import padded
+
+LOOK_UP_S = 1.0  # how long what fetches ahead waits before it looks whether anybody is left
 
 
 # ---------------------------------------------------------------- values
@@ -293,7 +298,11 @@ class MultiProcessing(Transformer):
     def __init__(self, data_stream: Any, max_store: int = 100, **kwargs: Any) -> None:
         super().__init__(data_stream, **as_behind(data_stream, kwargs))
         self._items: queue.Queue[Any] = queue.Queue(max_store)
-        self.background = threading.Thread(target=self._fetch, daemon=True)
+        left, put = threading.Event(), partial(self._items.put, timeout=LOOK_UP_S)
+        weakref.finalize(self, left.set)
+        self.background = threading.Thread(
+            target=_fetch, args=(data_stream, put, left), daemon=True
+        )
         self.background.start()
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
@@ -308,14 +317,25 @@ class MultiProcessing(Transformer):
             self._items.put(item)  # nothing comes after it
         raise item
 
-    def _fetch(self) -> None:
+
+def _fetch(stream: Any, put: Callable[[Any], None], left: threading.Event) -> None:
+    """Put item after item, an epoch's end and an error among them, until nobody is left."""
+
+    def items() -> Iterator[Any]:
         try:
-            for epoch in self.data_stream.iterate_epochs():
-                for item in epoch:
-                    self._items.put(item)
-                self._items.put(StopIteration())
+            for epoch in stream.iterate_epochs():
+                yield from epoch
+                yield StopIteration()
         except Exception as error:  # of the stream, whatever it is
-            self._items.put(error)
+            yield error
+
+    for item in items():
+        while not left.is_set():
+            with suppress(queue.Full):
+                put(item)
+                break
+        else:
+            return
 
 
 # ---------------------------------------------------------------- examples and batches
