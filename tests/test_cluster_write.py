@@ -80,6 +80,14 @@ def test_the_bytes_are_those_of_writing_here_and_no_row_comes_by(client, ds, tmp
     np.testing.assert_array_equal(labeled.open_dataset(there)["features"], ds["features"])
 
 
+def test_a_cluster_or_its_address_does_without_a_default_client(client, ds, tmp_path, monkeypatch):
+    here = labeled.write(tmp_path / "here.hdf5", ds)
+    monkeypatch.setattr(distributed.client, "_global_clients", {})
+    for at in (client.cluster, client.cluster.scheduler_address):
+        there = cl.write(at, tmp_path / "there.hdf5", ds, overwrite=True)
+        assert bytes_of(here) == bytes_of(there)
+
+
 def test_arrays_of_all_kinds_are_written_as_here(client, ds, tmp_path):
     with client.as_current():
         kept = (ds["features"] * 2).persist()

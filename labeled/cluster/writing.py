@@ -166,7 +166,7 @@ def _sent_off(
             args = cloudpickle.dumps(made), target, asked.overwrite, run, named
             future = client.submit(_write, *args, workers=hosts, pure=False, key=run)
             while not future.done():
-                with suppress(TimeoutError):
+                with suppress(TimeoutError), client.as_current():  # need not be the default
                     distributed.wait(future, timeout=LOOK_S)
                 for now in reports.get(batch=True):
                     bar(max(now - done, 0))  # a restarted write reports less
