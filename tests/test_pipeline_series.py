@@ -178,6 +178,27 @@ def test_windows_are_slices_around_each_sample(n, past, future, lazy):
         np.testing.assert_array_equal(windows.sel(lag=lag), wanted)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("dtype", ["i8", "u8", "u1", "?", "f2", "c8", "M8[ns]", "m8[s]", "U3", "O"])
+def test_windows_hold_the_very_values(dtype, lazy):
+    values = (np.arange(7) + (2**53 + 1 if dtype[1:] == "8" else 0)).astype(dtype)
+    series = xr.Dataset(
+        {"x": ("time", values, {"unit": "m"}), "still": ("lat", [1, 2])},
+        coords={"number": ("time", np.arange(7))},
+        attrs={"title": "t"},
+    )
+    given = series.chunk(time=3) if lazy else series
+    both = time_windows(given, 1, 2), time_windows(given["x"], 1, 2)
+    for windows in (both[0]["x"], both[1]):
+        assert windows.dtype == values.dtype
+        assert windows.attrs == {"unit": "m"}
+        assert (windows.chunks is not None) == lazy
+        np.testing.assert_array_equal(windows["number"], [1, 2, 3, 4])
+        np.testing.assert_array_equal(windows, np.stack([values[i : i + 4] for i in range(4)]))
+    assert both[0].attrs == {"title": "t"}
+    np.testing.assert_array_equal(both[0]["still"], [1, 2])
+
+
 def test_windows_and_series_at_their_moments_go_into_a_loader():
     slow = xr.DataArray(np.arange(3.0) + 10, [("time", [1, 3, 5])], name="slow")
     fast = xr.DataArray(np.arange(20.0), [("time", np.arange(20) / 2)], name="fast").chunk(time=6)

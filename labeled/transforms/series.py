@@ -78,10 +78,18 @@ def time_windows(
     if length > n:
         raise PipelineError(f"no window of {length} samples fits a series of {n}")
     centres = series.isel({dim: slice(past, n - future)})
-    ends = series.rolling({dim: length}).construct({dim: step}, keep_attrs=True)
+
+    def ending(array: xr.DataArray) -> xr.DataArray:
+        lacking = np.zeros((), array.dtype)[()]  # NaN would make floats of integers
+        rolling = array.rolling({dim: length})
+        return rolling.construct({dim: step}, fill_value=lacking, keep_attrs=True)
+
+    if isinstance(series, xr.DataArray):
+        ends: Any = ending(series)
+    else:
+        along = [name for name, one in series.data_vars.items() if dim in one.dims]
+        ends = series.assign({name: ending(series[name]) for name in along})
     made = ends.isel({dim: slice(length - 1, None)})
-    if isinstance(made, xr.DataArray):
-        made = made.astype(series.dtype)  # rolling makes room for values that lack
     moved = {name: coord for name, coord in centres.coords.items() if dim in coord.dims}
     return made.assign_coords(moved).assign_coords({step: np.arange(-past, future + 1)})
 
@@ -124,7 +132,8 @@ def synchronise(
     -------
     xarray.Dataset
         For each series an int64 variable of dims ``(dim,)``: numbers of its samples. The
-        moments are the coordinate `dim`.
+        moments are the coordinate `dim`: those between the latest of all first timestamps and
+        the earliest of all last ones, so that every series is there.
 
     Raises
     ------
