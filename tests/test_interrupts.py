@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import warnings
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -143,25 +144,40 @@ def test_an_interrupt_while_an_epoch_ends_leaves_no_thread(packed):
     assert at > 10
 
 
-def test_no_lock_is_taken_where_an_interrupt_would_leave_it_taken(packed):
-    """`with condition` is Python's: Ctrl-C may come when it has the lock, and before its block."""
-    entered = threading.Condition.__enter__.__code__
+@contextlib.contextmanager
+def interrupted_on_return(function):
+    """Raise KeyboardInterrupt whenever a function has done its work."""
 
     def called(frame, event, arg):
-        return interrupt if frame.f_code is entered else None
+        return returned if frame.f_code is function.__code__ else None
 
-    def interrupt(frame, event, arg):
+    def returned(frame, event, arg):
         if event == "return":
             raise KeyboardInterrupt
-        return interrupt
+        return returned
 
-    iterator, before = iter(loader_of(packed, threads=1)), sys.gettrace()
+    before = sys.gettrace()
     sys.settrace(called)
     try:
-        n_rows = sum(batch.count for batch in iterator)
+        yield
     finally:
         sys.settrace(before)
-    assert n_rows == N
+
+
+def test_no_lock_is_taken_where_an_interrupt_would_leave_it_taken(packed):
+    """`with condition` is Python's: Ctrl-C may come when it has the lock, and before its block."""
+    iterator = iter(loader_of(packed, threads=1))
+    with interrupted_on_return(threading.Condition.__enter__):
+        assert sum(batch.count for batch in iterator) == N
+
+
+def test_an_interrupt_behind_a_finished_batch_is_itself(packed):
+    loader = loader_of(packed, threads=0, pipeline=lambda data: data)
+    iterator = iter(loader)
+    with pytest.raises(KeyboardInterrupt), interrupted_on_return(Future.set_result):
+        next(iterator)
+    loader.load_state_dict(loader.state_dict())
+    assert sum(map(len, rows_of(loader.with_rows()))) == N
 
 
 def test_an_error_is_no_end_of_the_epoch(packed):

@@ -181,9 +181,11 @@ class Prefetcher:
     def _make(self, batch: Future[Made], work: Callable[[], Made]) -> None:
         began = perf_counter()
         try:
-            batch.set_result(work())
+            made = work()
         except BaseException as error:
             batch.set_exception(error)
+        else:  # not within `try`: Ctrl-C that comes now finds a batch that is finished
+            batch.set_result(made)
         with self._lock:
             self.stats.pipeline_s += perf_counter() - began
 
