@@ -7,6 +7,7 @@ import platform
 import signal
 import threading
 import time
+from contextvars import Context
 from functools import partial
 
 import dask.array as da
@@ -83,8 +84,9 @@ def test_the_bytes_are_those_of_writing_here_and_no_row_comes_by(client, ds, tmp
 def test_a_cluster_or_its_address_does_without_a_default_client(client, ds, tmp_path, monkeypatch):
     here = labeled.write(tmp_path / "here.hdf5", ds)
     monkeypatch.setattr(distributed.client, "_global_clients", {})
+    alone = Context()  # without that of the fixture's with-block
     for at in (client.cluster, client.cluster.scheduler_address):
-        there = cl.write(at, tmp_path / "there.hdf5", ds, overwrite=True)
+        there = alone.run(cl.write, at, tmp_path / "there.hdf5", ds, overwrite=True)
         assert bytes_of(here) == bytes_of(there)
 
 
