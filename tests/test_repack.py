@@ -103,6 +103,26 @@ def test_rows_and_splits_arrive_whatever_the_layouts(
             assert was == now
 
 
+def test_texts_that_change_places_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each block of them read nearly all of the file: a million texts took minutes."""
+    texts = np.array([f"text {i} é" * (i % 5) for i in range(9000)], object).reshape(4500, 2)
+    old = labeled.write(tmp_path / "old", {"x": texts, "i": np.arange(4500)})
+    read, plain = list[int](), h5py.Dataset.__getitem__
+
+    def counted(dataset: h5py.Dataset, *args: Any) -> Any:
+        got = plain(dataset, *args)
+        read.append(len(got) if (dataset.name, dataset.file.filename) == ("/x", old) else 0)
+        return got
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", counted)
+    new = labeled.open_dataset(labeled.repack(old, tmp_path / "new", order="shuffle"))
+    assert len(texts) <= sum(read) < 2 * len(texts)
+    np.testing.assert_array_equal(new["x"].values, texts[new["i"].values])
+    assert not np.array_equal(new["x"].values, texts)
+
+
 def test_a_shuffle_is_seeded_and_keeps_ranges(tmp_path: Path) -> None:
     old = labeled.write(tmp_path / "old", rows(200), {"train": (0, 150), "test": (150, 200)})
     files = [

@@ -56,7 +56,7 @@ def begun(n):
         return lambda: labeled.write(
             "x", given, overwrite=True, memory=MEMORY, threads=2, **options)
     if not WARM:
-        labeled.write("y", given, overwrite=True, **options)
+        labeled.write("y", given, overwrite=True)
     return lambda: getattr(labeled, doing)("y", "x", overwrite=True, memory=MEMORY, threads=2)
 
 
@@ -87,6 +87,7 @@ CASES: list[tuple[str, str, dict[str, Any], int]] = [
     ("texts", "batches", {}, 6),
     ("texts", "convert", {}, 16),
     ("texts", "repack", {}, 5),
+    ("texts", "repack", {"order": "shuffle"}, 6),
 ]
 
 

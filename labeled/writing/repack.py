@@ -12,6 +12,7 @@ chunk is decoded twice. The file has no name, so that nothing of it stays behind
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import threading
@@ -319,7 +320,34 @@ class StoredSources:
             return SourceToWrite(name, dtype, source.shape, names, attrs, blocks)
         reader = open_reader(source)
         texts = SourceToWrite(name, np.dtype(object), source.shape, names, attrs, blocks)
-        return read_by(texts, lambda a, b: read_rows(reader, self._rows(a, b)), source.n_rows)
+        texts = read_by(texts, lambda a, b: read_rows(reader, range(a, b)), source.n_rows)
+        return texts if self.order is None else replace(texts, blocks=partial(self._moved, texts))
+
+    def _moved(self, texts: SourceToWrite, rows: int) -> Iterator[Block]:
+        """Yield texts in the new order; they are laid out as they lie in a temporary file first."""
+        n_rows, *shape = (int(n or 0) for n in texts.shape)
+        found, folder = [np.empty(0, np.int64)], os.path.dirname(self.target)
+        with explained(self.target), tempfile.TemporaryFile(dir=folder) as file:
+            for block in texts.blocks(rows):
+                assert block.read is not None  # no block of a file is dask's
+                stored = block.read().reshape(-1).tolist()
+                found.append(np.fromiter(map(len, stored), np.int64, len(stored)))
+                file.write(b"".join(stored))
+                self.advance((block.stop - block.start) * texts.row_bytes)
+            file.flush()
+            values = np.memmap(file, np.uint8, "r") if file.tell() else np.empty(0, np.uint8)
+        sizes = np.concatenate(found)
+        laid = FlatRows(Flat(np.asarray(values), offsets_of(sizes), sizes[:, None]))
+        within = np.arange(math.prod(shape))
+
+        def read(start: int, stop: int) -> Array:
+            which = np.asarray(self._rows(start, stop))[:, None] * within.size + within
+            flat = laid.read_flat(which.reshape(-1))
+            raw, out = flat.values.tobytes(), np.empty(which.size, object)
+            out[:] = [raw[a:b] for a, b in pairwise(flat.offsets.tolist())]
+            return out.reshape(-1, *shape)
+
+        yield from read_by(texts, read, n_rows).blocks(rows)
 
     def _blocks(self, source: SourceHeader, rows: int) -> Iterator[Block]:
         """Cut a source into blocks, of whole stored chunks where these are read as they lie."""
