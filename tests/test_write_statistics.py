@@ -141,6 +141,9 @@ def test_integers_of_the_whole_range_and_floats_near_its_end(tmp_path: Path) -> 
     assert found["unsigned"]["std"] == pytest.approx(2.0**63)
     assert (found["floats"]["min"], found["floats"]["max"]) == (-1e308, 1e308)
     assert found["floats"]["std"] is None  # no float64 holds its square
+    gaps = np.tile([np.finfo(float).min, 3.0], (9, 1))  # what GIS programs put where nothing is
+    path = labeled.write(tmp_path / "y.h5", ({"x": row[None]} for row in gaps))  # warnings: errors
+    assert stored(path, "x")["rows"]["min"] == np.finfo(float).min
 
 
 SHAPES = {

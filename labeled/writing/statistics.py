@@ -102,12 +102,12 @@ def merged(parts: Sequence[Moments]) -> Moments:
 
 def _together(table: Array, exact: bool) -> Array:
     """Return the moments of several groups, on axis 1, as those of one."""
-    out: Array = table.sum(axis=1)
-    out[LOW], out[HIGH] = table[LOW].min(axis=0), table[HIGH].max(axis=0)
-    if exact:
-        return out
     count = table[COUNT]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 there is no number
+        out: Array = table.sum(axis=1)
+        out[LOW], out[HIGH] = table[LOW].min(axis=0), table[HIGH].max(axis=0)
+        if exact:
+            return out
         near = np.take_along_axis(table[MEAN], count.argmax(axis=0)[None], axis=0)[0]
         apart = table[MEAN] - near
         mean = (apart * count).sum(axis=0) / np.maximum(out[COUNT], 1)
