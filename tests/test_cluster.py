@@ -10,6 +10,7 @@ import sys
 import threading
 from importlib.util import find_spec
 
+import dask.array as da
 import distributed
 import numpy as np
 import pytest
@@ -233,3 +234,23 @@ def test_a_gpu_is_asked_for_where_workers_have_one(client, ds):
 def test_a_worker_a_gpu_needs_dask_cuda():
     with pytest.raises(MissingExtraError, match="gpu-cu13"):
         cl.cuda_cluster()
+
+
+def total(array, threads):
+    distributed.get_client()  # from now on a worker has one, which its threads find
+    loader = labeled.batches({"x": array}, 8, shuffle=True, seed=1, threads=threads)
+    return sum(int(batch["x"].values.sum()) for batch in loader)
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_batches_of_dask_arrays_come_here_and_inside_tasks(client, threads):
+    lazy = da.from_array(np.arange(100).reshape(50, 2), chunks=(10, 1)) + 1
+    assert total(lazy, threads) == 5050
+    tasks = [client.submit(total, lazy, threads, pure=False) for _ in range(4)]
+    assert client.gather(tasks) == [5050] * 4
+
+
+def test_batches_come_of_what_the_cluster_holds(client):
+    held = (da.from_array(np.arange(100).reshape(50, 2), chunks=(10, 1)) + 1).persist()
+    for array, wanted in [(held, 5050), (held * 2, 10100)]:
+        assert total(array, 1) == wanted

@@ -89,9 +89,9 @@ class JoinedRagged(Joined):
 class DaskBlocks:
     """A dask array whose blocks along axis 0 are computed one by one, each when rows are needed.
 
-    The scheduler that is active computes them: a distributed client, else the reading thread. The
-    memory that a graph needs while it computes a block is its own; only the blocks handed over
-    count.
+    The scheduler that is active computes them: a distributed client, else the reading thread, also
+    inside a task of a worker where the cluster holds nothing of it. The memory that a graph needs
+    while it computes a block is its own; only the blocks handed over count.
     """
 
     def __init__(self, data: Any, where: str) -> None:
@@ -109,17 +109,22 @@ class DaskBlocks:
     @cached_property
     def _graph(self) -> tuple[dict[Any, Any], list[Any]]:
         """The optimised graph as a dict, and the keys of the blocks (nested by axis)."""
-        (data,) = optimize(self.data)
-        return dict(data.__dask_graph__()), data.__dask_keys__()
+        (data,) = optimize(self.data)  # which leaves out what a cluster holds
+        held = {key: one for key, one in dict(self.data.__dask_graph__()).items() if is_held(one)}
+        return held | dict(data.__dask_graph__()), data.__dask_keys__()
 
     def block(self, number: int) -> Array:
         """Compute block `number` along the example dim, whole along all others."""
         graph, keys = self._graph
         get = get_scheduler() or get_sync
-        if getattr(get, "__module__", "").startswith("dask."):
-            get = get_sync  # blocks are already computed side by side, by the reading threads
+        client = getattr(get, "__self__", None)
         try:
             small, _ = cull(graph, list(flatten([keys[number]])))
+            # Inside a worker, a thread that waits for tasks may stand in their way.
+            in_worker = str(getattr(client, "id", "")).startswith("Client-worker-")
+            in_worker = in_worker and not any(map(is_held, small.values()))
+            if in_worker or getattr(get, "__module__", "").startswith("dask."):
+                get = get_sync  # blocks are already computed side by side, by the reading threads
             found = get(small, keys[number])
             if isinstance(keys[number], list):
                 from dask.array.core import concatenate3  # blocks in blocks, axis by axis
@@ -142,6 +147,11 @@ class DaskBlocks:
             raise ArrayError(f"{words}; correct what computes it")
         made: Array = cast(rows, self.data.dtype)
         return made
+
+
+def is_held(one: Any) -> bool:
+    """Whether a node of a graph is a future: what a cluster computes, or holds already."""
+    return hasattr(one, "add_done_callback")
 
 
 class BlockReader:
