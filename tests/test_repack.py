@@ -313,6 +313,17 @@ def test_dims_of_examples_are_no_datasets_that_keep_their_order(tmp_path: Path) 
     assert sorted(found) == [(0, 2), (1, 2), (2, 1)]
 
 
+def test_attributes_that_refer_to_objects_are_named(tmp_path: Path) -> None:
+    old = labeled.write(tmp_path / "old", {"x": np.arange(3)}, {"train": [2, 0]})
+    with h5py.File(old, "r+") as file:
+        file["x"].attrs["mask"] = file["x"].ref
+        file["x"].attrs["kept"] = 1
+    with pytest.warns(labeled.LabeledWarning, match=r"\['mask'\] of '/x' .* hold references"):
+        new = labeled.repack(old, tmp_path / "new")
+    with h5py.File(new) as file:
+        assert {"mask", "kept"} & file["x"].attrs.keys() == {"kept"}
+
+
 def test_text_with_a_fill_value_is_copied_as_it_is(tmp_path: Path) -> None:
     """As netCDF writes texts; HDF5's own way of copying damages such fill values."""
     path = tmp_path / "stations.nc"

@@ -121,7 +121,8 @@ def repack(
     Warns
     -----
     LabeledWarning
-        If rows change places, and datasets that belong to no source are as long.
+        If rows change places, and datasets that belong to no source are as long; or attributes of
+        sources or of the file hold references, which are left out.
 
     Examples
     --------

@@ -21,7 +21,7 @@ import numpy as np
 
 from labeled.errors import NotYetError, warn
 from labeled.formats.hdf5.dtypes import item_of, refers, why_not_read
-from labeled.formats.hdf5.fuel import SplitTable, read_table
+from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, scale_of
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import address, opened, to_bytes
@@ -169,6 +169,10 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
                 f"{where!r} also holds what cannot be carried over into a new file ({named}); take "
                 f"it out of a copy, or use labeled.convert, which leaves it out"
             )
+        for thing in (file, *(file[source.key] for source in header.sources.values())):
+            lost = [n for n in _referring(thing) if n != TABLE]
+            if lost:
+                warn(f"attributes {lost} of {thing.name!r} in {where!r} hold references: left out")
         along: set[str] = set()
         as_long: list[str] = []
         lengths = {source.dims[0]: source.n_rows for source in header.sources.values()}
@@ -229,11 +233,16 @@ def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[ScaleOf]:
                 yield name, number, scale
 
 
+def _referring(thing: Any) -> list[str]:
+    """Return the attributes that hold references, but for those that are made anew."""
+    names = [name for name in thing.attrs if name not in LINKS]
+    return [n for n in names if refers(h5py.h5a.open(thing.id, n.encode()).dtype)]
+
+
 def _why_not(thing: Any) -> str | None:
     """Return why an object cannot be copied; None if it can."""
-    for name in thing.attrs:
-        if name not in LINKS and refers(h5py.h5a.open(thing.id, name.encode()).dtype):
-            return f"its attribute {name!r} holds references"
+    for name in _referring(thing):
+        return f"its attribute {name!r} holds references"
     if not isinstance(thing, h5py.Dataset):
         return None
     plist = thing.id.get_create_plist()
