@@ -110,7 +110,8 @@ class DaskBlocks:
     def _graph(self) -> tuple[dict[Any, Any], list[Any]]:
         """The optimised graph as a dict, and the keys of the blocks (nested by axis)."""
         (data,) = optimize(self.data)  # which leaves out what a cluster holds
-        held = {key: one for key, one in dict(self.data.__dask_graph__()).items() if is_held(one)}
+        layers = [one for one in self.data.dask.layers.values() if one.is_materialized()]
+        held = {key: one for layer in layers for key, one in layer.items() if is_held(one)}
         return held | dict(data.__dask_graph__()), data.__dask_keys__()
 
     def block(self, number: int) -> Array:
