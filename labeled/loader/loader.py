@@ -269,8 +269,7 @@ class EpochIterator(Generic[T]):
         resident = None if device_plan is None else device_plan.resident
         jobs = loader_plan.jobs(plan, first_batch) if resident is None else iter(())
         windows = Prefetcher(loader_plan, jobs, pools[0], stats)
-        # Also once the epoch has ended: Ctrl-C may have come before its threads were stopped.
-        weakref.finalize(self, windows.abandon)
+        self._finalizer = weakref.finalize(self, windows.abandon)
         windows.start()
         self._windows: Prefetcher | DeviceWindows = windows
         collates: type[Collator] = Collator if device_plan is None else ResidentCollator
@@ -392,6 +391,7 @@ class EpochIterator(Generic[T]):
             self._bar.close()
         self._collator.job = None
         self._windows.close()
+        self._finalizer.detach()  # not before: Ctrl-C may keep threads from being stopped
 
     def _check_lost(self, n_lost: int) -> None:
         """Raise once more rows were left out than the caller allowed."""

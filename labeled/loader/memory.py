@@ -47,7 +47,7 @@ STACK_BYTES = 1 << 16
 # Row numbers, places and temporary copies of them: a row of a window, of a block of places.
 # A row of a block takes the last of the three besides, in every thread that works blocks out.
 # Listed rows in file order take more: each may be a run of its own, and the runs of a job are cut.
-INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES, LISTED_INDEX_BYTES = 48, 16, 32, 64
+INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES, LISTED_INDEX_BYTES = 48, 16, 32, 80
 BLOCK_ROWS = 1 << 16  # positions worked out together where the order does not depend on windows
 
 # one is handed out while the next is read; small buffers keep more threads busy
@@ -225,6 +225,7 @@ class Needs:
         self.asked, self.kept, self.kept_bytes = asked, set[str](), 0
         self.windowed = self.chunked = self.decoded = False
         self.picks, self.row_bytes, read = not asked.on_device, 0, []
+        listed = False
         for name, source in layout.sources.items():
             one = source.layout
             self.row_bytes += 0 if name in asked.ragged else source.row_bytes
@@ -234,6 +235,8 @@ class Needs:
                 self.kept_bytes += asked.nbytes[name]
                 continue
             read.append(one)
+            span = rows.selections[name].span
+            listed |= rows.mode == "file" and (span is None or span.step != 1)
             self.chunked = self.chunked or one.chunk_rows is not None
             self.decoded = self.decoded or one.expensive
             self.picks = self.picks and one.mapped and source.row_bytes >= PICKED_ROW_BYTES
@@ -245,10 +248,8 @@ class Needs:
         # Nobody gave windows: they fill the memory, and threads and prefetching do not count;
         # nor where all is kept, for whether it is decides how large windows are.
         self.fills = options.window_rows is None and (self.windowed or rows.mode == "window")
-        spans = [one.span for one in rows.selections.values()]
-        listed = rows.mode == "file" and not all(span and span.step == 1 for span in spans)
         self.row_bytes = max(1, self.row_bytes) + INDEX_BYTES * self.windowed
-        self.row_bytes += LISTED_INDEX_BYTES * (listed and not self.all_kept)
+        self.row_bytes += LISTED_INDEX_BYTES * listed
 
         block_rows = min(BLOCK_ROWS, rows.n_rows) if rows.mode == "full" else 0
         self.index_bytes, self.thread_bytes = block_rows * BLOCK_INDEX_BYTES, STACK_BYTES

@@ -142,7 +142,8 @@ def with_next(
     window itself, so that their runs are fetched as a whole. None elsewhere.
     """
     if not picks:
-        yield from ((window, None) for window in windows)
+        for each in windows:
+            yield each, None
         return
     window, first = next(windows, None), True
     while window is not None:

@@ -204,7 +204,11 @@ def name_dims(
         if not isinstance(name, str | None):
             raise DimsError(f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None")
         names[axis] = names[axis] if name is None else name
-    dims = [name or default_name(source, axis) for axis, name in enumerate(names)]
+    dims, unnamed = list[str](), list[int]()
+    for axis, name in enumerate(names):
+        dims.append(name or default_name(source, axis))
+        if not name:
+            unnamed.append(axis)
     for axis, name in enumerate(dims):
         if name in dims[:axis]:
             proposed = (*dims[:axis], default_name(source, axis), *dims[axis + 1 :])
@@ -216,7 +220,7 @@ def name_dims(
                 f"source {source!r} in {where!r} {twice}; its labels are {tuple(names)}. Set "
                 f"f[{source!r}].dims[{axis}].label in the file, or pass {remedy} when opening it"
             )
-    return tuple(dims), tuple(axis for axis, name in enumerate(names) if not name)
+    return tuple(dims), tuple(unnamed)
 
 
 def example_names(
