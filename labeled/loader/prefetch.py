@@ -152,7 +152,9 @@ class Prefetcher:
         third. Epochs of batches of 3 MiB, a buffer each, took 39 ms where threads slept until two
         were free, and 32 ms so, at best.
         """
-        free, count = (self.pool.n_free, self.pool.count) if self._sleeping else (0, 0)
+        if not self._sleeping:
+            return
+        free, count = self.pool.n_free, self.pool.count
         if free and (2 * free >= count or count == 3):
             with self._lock:
                 self._changed.notify_all()
