@@ -88,7 +88,7 @@ def test_columns_called_otherwise_and_other_units_are_refused(tmp_path: Path) ->
         return {"x": xr.DataArray(values, coords, ("n", "column"), attrs={"units": units})}
 
     path = labeled.write(tmp_path / "x", rows("ab", "m"))
-    with pytest.raises(ArrayError, match=r"'b' at position 0 of dim 'column', but .* 'a'"):
+    with pytest.raises(ArrayError, match=r"'b' at position 0 of 'column', .* but .* 'a'"):
         labeled.append(path, rows("ba", "m"))
     with pytest.raises(ArrayError, match=r"rows in 'km', but .* in 'm'; convert"):
         labeled.append(path, rows("ab", "km"))
@@ -97,6 +97,37 @@ def test_columns_called_otherwise_and_other_units_are_refused(tmp_path: Path) ->
         labeled.append(path, more)
     labeled.append(path, labeled.open_dataset(path))
     assert labeled.open_dataset(path)["x"].values[3].tolist() == [1, 0]
+
+
+DAYS = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], "M8[ns]")
+
+
+@pytest.mark.parametrize(
+    ("old", "alike", "other"),
+    [
+        ([0.1, 0.5, 0.9], np.array([0.1, 0.5, 0.9], "f4"), [0.1, 0.5, 0.9001]),
+        ([10**9, 10**9 + 1, 10**9 + 2], [1e9, 1e9 + 1, 1e9 + 2], [10**9, 10**9 + 1, 10**9 + 3]),
+        (DAYS, DAYS, DAYS + np.timedelta64(1, "s")),
+        ([0.0, np.nan, 1.0], [0.0, np.nan, 1.0], [0.0, 0.5, 1.0]),
+        ([1, 2, 3], [1, 2, 3], DAYS),
+    ],
+)
+def test_positions_called_otherwise_are_refused(
+    tmp_path: Path, old: Any, alike: Any, other: Any
+) -> None:
+    def rows(time: Any) -> dict[str, xr.DataArray]:
+        return {"x": xr.DataArray(np.zeros((2, 3)), {"time": time}, ("n", "time"))}
+
+    path = labeled.write(tmp_path / "x", rows(old))
+    with pytest.raises(ArrayError, match=r"at position \d of 'time', .*drop_vars"):
+        labeled.append(path, rows(other))
+    with pytest.raises(ArrayError, match=r"batch 1: .* at position \d of 'time'"):
+        labeled.write(tmp_path / "batches", [rows(old), rows(other)])
+    labeled.append(path, rows(alike))
+    labeled.append(path, {"x": rows(other)["x"].drop_vars("time")})
+    found = labeled.open_dataset(path)["x"]
+    assert found.shape == (6, 3)
+    np.testing.assert_array_equal(found["time"], old)
 
 
 def test_numbers_that_mean_other_classes_are_refused(tmp_path: Path) -> None:

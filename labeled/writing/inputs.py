@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -20,11 +20,12 @@ from dask.base import DaskMethodsMixin, is_dask_collection
 from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, check_known, warn
-from labeled.formats.cf import FILLS, PACKED
+from labeled.formats.cf import FILLS, PACKED, cf_of, decode
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
 from labeled.formats.header import vlen_base
+from labeled.formats.region import Array
 from labeled.ragged.flat import Rows, block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
@@ -44,6 +45,7 @@ from labeled.writing.source import (
 from labeled.writing.tables import as_numpy, frame_column, frame_sources, is_column, is_frame
 
 MAX_AXES = 32
+FLOAT32_STEP = 2.0**-22  # relative; coordinates that differ by less are the same
 NO_BATCHES = (str, bytes, np.ndarray, xr.DataArray, DaskMethodsMixin)  # though iterable
 
 Dims = Mapping[str, Sequence[str | None]]
@@ -129,8 +131,7 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     # Numbers that stand for others: what was decoded would be decoded once more.
     keys = (*PACKED, *FILLS) if dtype.kind == "f" and stored.kind != "f" else PACKED
     packing, was_packed = (_words_of(one.attrs, keys) for one in (new, old))
-    labels, were = _labels(new), _labels(old)
-    odd = next((place for place in labels if were.get(place, labels[place]) != labels[place]), None)
+    odd = _odd_label(new, old)
     error: type[ArrayError | DimsError] = ArrayError
     why = None
     if shapes[0] != shapes[1]:
@@ -148,8 +149,7 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
         cast = f".astype({str(stored)!r})"
         why = f"has rows of {dtype}, but {base} of {stored}; cast them with {cast}"
     elif odd is not None:
-        why = f"has {labels[odd]!r} {odd[1]}, but {base} {were[odd]!r}; bring both into one order, "
-        why += "positions along a dim with .sel"
+        why = f"has {odd.here} {odd.where}, but {base} {odd.there}; {odd.remedy}"
     if why is not None:
         raise error(f"{what} {why}")
 
@@ -164,14 +164,51 @@ def _shape_words(given: SourceToWrite) -> str:
     return f"examples of different shapes with {len(given.dims) - 1} axes"
 
 
-def _labels(given: SourceToWrite) -> dict[tuple[str, str], str]:
-    """Return what classes, and positions along axes of rows, are called."""
-    out = {("", f"for class {n}"): name for n, name in class_names_of(given.attrs).items()}
-    for one in given.names.coords:
-        if one.values.dtype.kind in "OSU" and one.dim in given.dims[1:]:
-            for at, value in enumerate(one.values):
-                out[one.name, f"at position {at} of dim {one.dim!r}"] = as_text(value)
-    return out
+class _Odd(NamedTuple):
+    """A class, or a position along an axis of rows, that two sources call by different names."""
+
+    where: str
+    here: str
+    there: str
+    remedy: str
+
+
+def _odd_label(new: SourceToWrite, old: SourceToWrite) -> _Odd | None:
+    names, were = class_names_of(new.attrs), class_names_of(old.attrs)
+    for n, name in names.items():
+        if were.get(n, name) != name:
+            remedy = "bring both into one order"
+            return _Odd(f"for class {n}", repr(name), repr(were[n]), remedy)
+    known = {(coord.name, coord.dim): coord for coord in old.names.coords}
+    for coord in new.names.coords:
+        other, dim = known.get((coord.name, coord.dim)), coord.dim
+        if other is None or dim not in new.dims[1:] or coord.values.shape != other.values.shape:
+            continue
+        here, there = _labels(coord), _labels(other)
+        kinds = {here.dtype.kind, there.dtype.kind}
+        if "f" in kinds and kinds <= set("biuf"):
+            same = np.isclose(here, there, rtol=FLOAT32_STEP, atol=0, equal_nan=True)
+        else:
+            same = here.astype(object) == there.astype(object)
+        for at in np.flatnonzero(~same)[:1]:
+            remedy = f"bring both into one order with .sel, or leave {coord.name!r} out with "
+            remedy += ".drop_vars, if it is not meant"
+            where = f"at position {at} of {coord.name!r}, along dim {dim!r}"
+            return _Odd(where, _words(here[at]), _words(there[at]), remedy)
+    return None
+
+
+def _words(label: Any) -> str:
+    return repr(label) if isinstance(label, str) else str(label)
+
+
+def _labels(coord: Coordinate) -> Array:
+    """Return the values of a coordinate as they are meant: texts, numbers or times."""
+    values = coord.values
+    if values.dtype.kind in "OSU":
+        return np.array([as_text(value) for value in values], object)
+    cf, _ = cf_of(coord.name, values.dtype, coord.attrs, [])
+    return values if cf is None else decode(values, cf)
 
 
 def inputs_of(
