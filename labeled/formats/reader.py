@@ -542,8 +542,10 @@ class Joined:
         """Yield (first row, reader, its own rows, which of `rows` these are), file by file."""
         listed = listed_rows(rows, self.n_rows)
         files = self._starts.searchsorted(listed, side="right") - 1
-        for number in np.unique(files).tolist():
-            start, mine = int(self._starts[number]), np.flatnonzero(files == number)
+        by_file = np.argsort(files, kind="stable")
+        numbers, firsts = np.unique(files[by_file], return_index=True)
+        for number, mine in zip(numbers.tolist(), np.split(by_file, firsts)[1:], strict=True):
+            start = int(self._starts[number])
             yield start, self.readers[number], listed[mine] - start, mine
 
 
@@ -584,11 +586,15 @@ class JoinedReader(Joined):
         if low < 0 or high > self.n_rows:
             listed_rows(rows, self.n_rows)
         first = int(self._starts.searchsorted(low, side="right")) - 1
-        for number in range(first, int(self._starts.searchsorted(high))):
+        last = int(self._starts.searchsorted(high))
+        edges = self._starts[first : last + 1]
+        # the first run that ends in each file or behind it, and the first that begins behind it
+        heads = rows[:, 1].searchsorted(edges[:-1], side="right").tolist()
+        ends = rows[:, 0].searchsorted(edges[1:]).tolist()
+        for number, a, z in zip(range(first, last), heads, ends, strict=True):
             start, stop = self._starts[number : number + 2].tolist()
-            mine = np.clip(rows, start, stop) - start
-            mine = mine[mine[:, 1] > mine[:, 0]]
-            if len(mine):
+            if a < z:
+                mine = np.clip(rows[a:z], start, stop) - start
                 own = range(*mine[0].tolist()) if len(mine) == 1 else mine
                 yield start, self.readers[number], own, slice(place, place + count(own))
                 place += count(own)
