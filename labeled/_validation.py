@@ -104,9 +104,9 @@ def _with_options(found: Signature, options: Any) -> Signature:
         return found
     *parameters, rest = found.parameters.values()
     for field in dataclasses.fields(options):
-        default = getattr(options, field.name)
-        kind = Parameter.KEYWORD_ONLY
-        parameters.append(Parameter(field.name, kind, default=default, annotation=field.type))
+        if field.init and field.name not in found.parameters:
+            default, kind = getattr(options, field.name), Parameter.KEYWORD_ONLY
+            parameters.append(Parameter(field.name, kind, default=default, annotation=field.type))
     return found.replace(parameters=[*parameters, *[rest] * (rest.annotation == "Any")])
 
 

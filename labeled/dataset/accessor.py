@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
-from inspect import getdoc, signature
+from inspect import getdoc
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -32,26 +32,22 @@ from labeled.spaces import Space, format_dataarray, space_of, undo_format
 P = ParamSpec("P")
 
 
-def _takes_options(call: Callable[P, Loader]) -> Callable[P, Loader]:
-    """Let a signature and docstring name the options of :meth:`labeled.Dataset.batches`."""
-    own, shared = signature(call), signature(Dataset.batches)
-    parameters = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
-    parameters += [one for one in shared.parameters.values() if one.kind is one.KEYWORD_ONLY]
-    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+def _describes_options(call: Callable[P, Loader]) -> Callable[P, Loader]:
+    """Let a docstring describe the options of :meth:`labeled.Dataset.batches`."""
     _, _, options = (getdoc(Dataset.batches) or "").partition("\nshuffle : ")
     options, _, _ = options.partition("\n\nReturns\n")
     call.__doc__ = (getdoc(call) or "").replace("**options\n", f"shuffle : {options}\n")
     return call
 
 
-@check_arguments(LoaderError, but=("layout", "sampler"))
-@_takes_options
+@check_arguments(LoaderError, but=("layout", "sampler"), options=BatchOptions(1))
+@_describes_options
 def batches(
     obj: xr.Dataset | xr.DataArray | Mapping[str, Any] | Any,
     batch_size: int | None = None,
     *,
     dim: str = "batch",
-    **options: Any,
+    **options: object,
 ) -> Loader:
     """Make a loader over any xarray object, or over arrays, along one dim.
 
@@ -91,7 +87,7 @@ def batches(
     >>> [batch["t"].shape for batch in batches(steps.chunk(time=3), 4, dim="time")]
     [(4, 2), (2, 2)]
     """
-    asked = BatchOptions(batch_size, **options)
+    asked = BatchOptions(batch_size, **options)  # type: ignore[arg-type]
     obj = _as_dataset(obj, dim)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
     if not found:

@@ -141,64 +141,10 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
-    return _copied(src, None, axes, out, dtype, scale, shift, threads)
-
-
-def gather(
-    src: Any,
-    rows: Any,
-    axes: Sequence[int],
-    *,
-    out: Any = None,
-    dtype: Any = None,
-    scale: Any = None,
-    shift: Any = None,
-    threads: int | None = None,
-) -> Any:
-    """Copy chosen rows of an array into another order of its axes, in one pass.
-
-    Equal to ``copy(src[rows], axes, ...)`` without the array of gathered rows in between.
-
-    Parameters
-    ----------
-    src : array
-        At least one axis; rows lie along axis 0.
-    rows : 1-D array of integers
-        In any order, repeats allowed; negative ones count from the end.
-    axes, out, dtype, scale, shift, threads
-        As for :func:`copy`, with ``src[rows]`` in the place of `src`.
-
-    Raises
-    ------
-    SelectionError
-        If a row is not in `src`.
-    SelectionTypeError
-        If `rows` are not integers of rank 1.
-    DimsError, ArrayError
-        As for :func:`copy`.
-
-    Examples
-    --------
-    >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    >>> gather(images, [1, 0, 1], (2, 1, 0))[0]
-    array([[12,  0, 12],
-           [16,  4, 16],
-           [20,  8, 20]], dtype=uint8)
-    """
-    if getattr(src, "ndim", 1) == 0:
-        raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
-    _namespace(src)
-    chosen = plan.checked_rows(rows, src.shape[0])
-    return _copied(src, chosen, axes, out, dtype, scale, shift, threads)
-
-
-def _copied(
-    src: Any, rows: Rows | None, axes: Sequence[int], out: Any, dtype: Any, scale: Any,
-    shift: Any, threads: int | None,
-) -> Any:  # fmt: skip
+    rows: Rows | None = None
     if type(src) is not np.ndarray:
         if isinstance(src, Taken):
-            src, rows = src.src, plan.checked_rows(src.rows, len(src.src))
+            src, rows = src.src, plan.checked_rows(src.rows, src.src.shape[0])
         if not isinstance(src, np.ndarray | np.generic):
             return _in_its_library(src, rows, axes, out, dtype, scale, shift)
         src = np.asarray(src)
@@ -221,6 +167,43 @@ def _copied(
     if not compiled.run(found, result, src, rows, scale, shift, threads):
         _by_tiles(found, result, src, rows, scale, shift, threads)
     return result
+
+
+def gather(src: Any, rows: Any, axes: Sequence[int], **how: Any) -> Any:
+    """Copy chosen rows of an array into another order of its axes, in one pass.
+
+    Equal to ``copy(src[rows], axes, ...)`` without the array of gathered rows in between.
+
+    Parameters
+    ----------
+    src : array
+        At least one axis; rows lie along axis 0.
+    rows : 1-D array of integers
+        In any order, repeats allowed; negative ones count from the end.
+    axes, **how
+        As for :func:`copy`, with ``src[rows]`` in the place of `src`.
+
+    Raises
+    ------
+    SelectionError
+        If a row is not in `src`.
+    SelectionTypeError
+        If `rows` are not integers of rank 1.
+    DimsError, ArrayError
+        As for :func:`copy`.
+
+    Examples
+    --------
+    >>> images = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
+    >>> gather(images, [1, 0, 1], (2, 1, 0))[0]
+    array([[12,  0, 12],
+           [16,  4, 16],
+           [20,  8, 20]], dtype=uint8)
+    """
+    if getattr(src, "ndim", 1) == 0:
+        raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
+    _namespace(src)
+    return copy(Taken(src, plan.checked_rows(rows, src.shape[0])), axes, **how)
 
 
 # ---------------------------------------------------------------- tiles, by NumPy alone
