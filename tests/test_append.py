@@ -75,6 +75,32 @@ def test_append_batches_to_a_list_of_rows(tmp_path: Path) -> None:
         assert [name for name in f if name.endswith("indices")] == ["train_indices"]
 
 
+@pytest.mark.parametrize("ragged", ["flat", "fuel"])
+def test_batches_of_examples_are_appended_again_and_again(tmp_path: Path, ragged: Any) -> None:
+    """The datasets that examples are stored as keep their layout, and the names of their axes."""
+    examples = [np.full((i % 3, 2), i, "i2") for i in range(30)]
+    first = {"r": labeled.Ragged.of(examples[:10])}
+    path = labeled.write(tmp_path / "x", first, ragged=ragged, chunks=4)
+    dims = _dims(path)
+    for start in (10, 20):
+        labeled.append(path, iter([{"r": examples[i : i + 5]} for i in (start, start + 5)]))
+    labeled.repack(path, path, overwrite=True)
+    found = labeled.open_dataset(path)["r"].to_objects()
+    assert [one.tolist() for one in found] == [one.tolist() for one in examples]
+    with h5py.File(path) as f:
+        assert f["r"].chunks == (4,)
+    assert _dims(path) == dims
+
+
+def _dims(path: str) -> dict[str, tuple[str, ...]]:
+    with h5py.File(path) as f:
+        return {
+            name: tuple(axis[-1].name for axis in f[name].dims if len(axis))
+            for name in f
+            if isinstance(f[name], h5py.Dataset)
+        }
+
+
 def test_append_to_a_file_of_plain_h5py_keeps_its_comments(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with h5py.File(path, "w") as f:

@@ -15,7 +15,7 @@ import labeled
 from labeled.errors import SplitError, UnknownNameError, WriteError
 
 X = np.arange(40.0).reshape(10, 4)
-Y = np.arange(10)
+Y = np.arange(10, dtype=">i4")
 RAGGED = [np.full(n % 3 + 1, n, "f4") for n in range(10)]
 
 

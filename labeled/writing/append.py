@@ -122,7 +122,7 @@ def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
             f"make longer yet; write the file again with all rows"
         )
     for name, source in sources.items() if new.batches is not None else ():
-        if any(each.chunks is None for each in datasets_of(source).values()):
+        if datasets_of(source)[name].chunks is None:
             raise ArrayError(
                 f"source {name!r} of file {where!r} is contiguous, and rows must be counted before "
                 f"they are written into such a source; give arrays in place of batches"

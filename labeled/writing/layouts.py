@@ -132,7 +132,8 @@ def layouts_of(
         given = {option: by[name] for option, by in asked.items() if name in by}
         wish, old = usual._replace(**given), (stored or {}).get(name)
         now = Layout() if old is None else _as_stored(old, one.shape, one.dtype)
-        if wish != AS_IT_IS or not can_encode(now.filters):
+        fixed = now.chunks is None and one.shape[0] is None  # rows must be counted first
+        if wish != AS_IT_IS or fixed or not can_encode(now.filters):
             wish = wish if stored is None else _resolved(wish, now)
             now = layout_for(name, one.shape, one.dtype, wish)
         out[name] = now

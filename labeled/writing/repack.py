@@ -35,7 +35,7 @@ from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksum
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.writing import Names, storable
-from labeled.formats.header import FileHeader, SourceHeader
+from labeled.formats.header import CF, FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import native, read_rows
 from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
@@ -193,8 +193,9 @@ def rewrite(
     """
     header, order = stored.header, stored.order
     old: dict[str, SourceHeader] = {}
-    for source in header.sources.values():
-        if source.ragged is None or "values" in source.parts:
+    for name, source in header.sources.items():
+        fuel = source.ragged is not None and "values" not in source.parts
+        if fuel == (vlen_base(inputs.sources[name].dtype) is not None):  # stored as it was
             old |= datasets_of(source)
     plan = fitting(PackingPlan.of(inputs, storage, table, stored=old), storage.memory)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
@@ -249,7 +250,8 @@ def check_looks(old: FileHeader, new: FileHeader, otherwise: str, *, coords: boo
 
 def _looks(source: SourceHeader, coords: bool) -> tuple[Any, ...]:
     dtype = open_ragged(source).dtype if source.ragged is not None else source.dtype
-    return source.dims, source.shape, dtype.str, source.cf, coords and source.coords
+    cf = source.cf or CF(dtype.newbyteorder("="))  # which decodes nothing
+    return source.dims, source.shape, dtype.str, cf, coords and source.coords
 
 
 # the sources of a file on their way into another one

@@ -209,7 +209,10 @@ def _written_anew(
 ) -> Iterator[int]:
     """Yield the objects besides sources that are written anew."""
     for source in header.sources.values():
-        yield from (address(file[part.key]) for part in source.parts.values())
+        for part in source.parts.values():
+            yield address(file[part.key])
+            scales_of_part = (s for axis in axes_of(file[part.key], part.key) for s in axis.scales)
+            yield from (address(s.dataset) for s in scales_of_part if not s.has_values)
         for name in source.coords:
             if len(header.variables[name].dims) == 1:
                 yield address(file[header.variables[name].key])
