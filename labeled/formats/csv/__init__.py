@@ -332,11 +332,12 @@ class Columns:
             If a row has too few or too many fields, or a field is not a value of its type.
         """
         types = {self.dialect.names[self.numbers[i]]: self.types[i] for i in chosen}
-        table = self.dialect.parse(text, types)
-        return [_values(name, table.column(name), self.dtype) for name in types]
+        table, is_integer = self.dialect.parse(text, types), arrow(".types").is_integer
+        found = zip(types, types.values(), table.columns, strict=True)
+        return [_values(name, each, self.dtype, is_integer(kind)) for name, kind, each in found]
 
 
-def _values(name: str, column: Any, dtype: np.dtype[Any]) -> Array:
+def _values(name: str, column: Any, dtype: np.dtype[Any], is_whole: bool) -> Array:
     """Return a column as an array; a missing value is NaN or NaT."""
     values: Array
     if column.null_count and dtype.kind not in "fM":
@@ -345,7 +346,7 @@ def _values(name: str, column: Any, dtype: np.dtype[Any]) -> Array:
             f"column {name!r} holds nothing, where {dtype} is expected; open "
             f"with dtype={{{name!r}: 'float64'}}, which has NaN",
         )
-    if dtype.kind != "f" or not arrow().types.is_integer(column.type):
+    if dtype.kind != "f" or not is_whole:
         values = column.to_numpy()
         return values
     whole = column.fill_null(0).to_numpy()
