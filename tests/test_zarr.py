@@ -130,6 +130,28 @@ def test_what_xarray_wrote_is_opened_as_xarray_opens_it(tmp_path):
     assert int(found["one"]) == 4
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_values_that_xarray_calls_missing_are_missing(tmp_path, zarr_format):
+    values = np.arange(12.0).reshape(4, 3)
+    dims = ("time", "site")
+    data = xr.Dataset(dict.fromkeys(("packed", "floats"), (dims, values)))
+    data["counts"] = dims, values.astype("i4")
+    encoding = {
+        "packed": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": 0},
+        "floats": {"_FillValue": 7.0},
+        "counts": {},
+    }
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data.to_zarr(tmp_path / "x.zarr", encoding=encoding, zarr_format=zarr_format)
+    expected = xr.open_zarr(tmp_path / "x.zarr")
+    assert int(expected.isnull().sum().to_array().sum()) == 2
+    xr.testing.assert_equal(labeled.open_dataset(tmp_path / "x.zarr").to_xarray(), expected)
+    xr.testing.assert_equal(xr.open_dataset(tmp_path / "x.zarr", engine="labeled"), expected)
+    as_they_are = labeled.open_dataset(tmp_path / "x.zarr", decode_cf=False)
+    np.testing.assert_array_equal(as_they_are["floats"], values)
+
+
 def test_stores_are_joined(tmp_path):
     for k in range(2):
         store(tmp_path / f"{k}.zarr")

@@ -23,7 +23,7 @@ import numpy as np
 
 from labeled._optional import extra_module
 from labeled.errors import FileChangedError, FileFormatError, warn
-from labeled.formats.cf import cf_of
+from labeled.formats.cf import PACKED, cf_of
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
 from labeled.formats.reader import (
@@ -150,7 +150,12 @@ def _header(path: str, name: str, array: Any, options: Options) -> SourceHeader:
     attrs = {key: value for key, value in dict(array.attrs).items() if key != XARRAY_DIMS}
     cf, used, faults = None, frozenset[str](), list[str]()
     dtype, fill = np.dtype(array.dtype), attrs.get("_FillValue")
-    if isinstance(fill, str) and dtype.kind == "f":  # as xarray writes it, so that NaN fits
+    if array.metadata.zarr_format == 2 and XARRAY_DIMS in array.attrs:
+        # There xarray keeps it. A plain 0 is what zarr gives arrays that nobody gave one.
+        fill = array.fill_value
+        if fill is not None and (fill != 0 or not attrs.keys().isdisjoint(PACKED)):
+            attrs.setdefault("_FillValue", fill)
+    elif isinstance(fill, str) and dtype.kind == "f":  # as xarray writes it, so that NaN fits
         attrs["_FillValue"] = np.frombuffer(base64.b64decode(fill), "<f8")[0]
     if options.decode_cf:
         cf, used = cf_of(name, dtype, attrs, faults)
