@@ -283,8 +283,7 @@ def _words(annotation: Any) -> list[str]:
 
 
 def _plural(annotation: Any) -> str:
-    words = [_PLURALS.get(word, word.removeprefix("a ")) for word in _words(annotation)]
-    return _either(words)
+    return _either([_PLURALS.get(word, word.removeprefix("a ")) for word in _words(annotation)])
 
 
 def _either(words: Sequence[str]) -> str:

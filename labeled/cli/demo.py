@@ -125,7 +125,7 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int, options: dict[str, Any]
         click.echo(f"  the file ({format_bytes(file_bytes)}) is {times:.1f} times that memory")
 
 
-def learn(dataset: labeled.Dataset, options: dict[str, Any], rate: float = 0.5) -> None:
+def learn(dataset: labeled.Dataset, options: dict[str, Any]) -> None:
     """Train by gradient descent on split "train", test on "test", and print the accuracy."""
     options = {**options, "normalize": {IMAGES: (0, 16)}}
     test = dataset.split("test")
@@ -138,7 +138,7 @@ def learn(dataset: labeled.Dataset, options: dict[str, Any], rate: float = 0.5) 
         pixels = images.reshape(-1, 64)
         odds = np.exp(pixels @ weights + bias)
         wrong = odds / odds.sum(axis=1, keepdims=True) - targets
-        step = np.float32(rate / len(images))
+        step = np.float32(0.5 / len(images))  # the learning rate
         weights -= step * (pixels.T @ wrong)
         bias -= step * wrong.sum(axis=0)
     seconds = perf_counter() - began

@@ -97,8 +97,7 @@ def batches(
     sources = {str(name): _source(obj[name], dim, str(name)) for name in found}
     n_rows = int(obj.sizes[dim])
     rows = dict.fromkeys(sources, Selection.all(n_rows))
-    spaces = spaces_of(sources, rows, {})
-    return Loader(LoaderPlan(sources, rows, spaces, n_rows, asked))
+    return Loader(LoaderPlan(sources, rows, spaces_of(sources, rows, {}), n_rows, asked))
 
 
 def _source(array: xr.DataArray, dim: str, name: str) -> Source:
@@ -232,8 +231,7 @@ class LabeledArray(_Served):
         if device != "cpu":  # without a GPU none of CuPy's can be made, and NumPy's stand for them
             with suppress(MissingExtraError, LoaderError):
                 meta = to_device(meta, device)
-        move = partial(to_device, device=device)
-        data = data.map_blocks(move, dtype=dtype, meta=meta)
+        data = data.map_blocks(partial(to_device, device=device), dtype=dtype, meta=meta)
         return array.copy(deep=False, data=data)
 
     @property

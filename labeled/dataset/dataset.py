@@ -506,8 +506,7 @@ class Dataset(Viewed):
         """
         from labeled.dataset.to_xarray import read_block
 
-        rows = self.selection(name)[start:stop]
-        return read_block(self._sources[name], rows)
+        return read_block(self._sources[name], self.selection(name)[start:stop])
 
     def chunk_rows(self, name: str) -> int:
         """Return how many rows of a dense source are stored, and so read, together.

@@ -147,7 +147,7 @@ def open_dataset(
         own=own,
     )
     files = Files(paths, asked, names)
-    found = tuple(sorted(files.catalog.sources))
+    found = tuple(sorted(files.catalog.sources))  # looks at the files, whatever is asked for
     dataset = Dataset(files, asked.sources or found, chunks=chunks)
     is_notes = format is None and paths[0].lower().endswith((".txt", ".txt.gz"))
     if is_notes and [dtype.kind for dtype in dataset.dtypes.values()] == ["O"]:

@@ -181,8 +181,7 @@ def dask_array(array: LazyArray, blocks: BlockLengths) -> Any:
     name = f"read-{source.name.rpartition('/')[2]}-{tokenize(source, array.rows.token, blocks)}"
     axes = "".join(chr(97 + axis) for axis in range(len(blocks)))
     every = (slice(None),) * len(blocks)
-    read = Blocks(array, blocks)
-    layer = blockwise(getter, name, axes, read, axes, every, None, numblocks={})
+    layer = blockwise(getter, name, axes, Blocks(array, blocks), axes, every, None, numblocks={})
     graph = HighLevelGraph.from_collections(name, layer, dependencies=[])
     meta = np.empty((0,) * len(blocks), source.dtype)
     return Array(graph, name, chunks=blocks, meta=meta, shape=array.shape)

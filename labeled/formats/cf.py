@@ -132,8 +132,7 @@ def time_attrs(kind: str) -> dict[str, Any]:
     fill = {"_FillValue": np.int64(_NOT_A_TIME)}
     if kind == "m":
         return {"units": "nanoseconds", "dtype": "timedelta64[ns]", **fill}
-    calendar = "proleptic_gregorian"
-    return {"units": "nanoseconds since 1970-01-01", "calendar": calendar, **fill}
+    return {"units": "nanoseconds since 1970-01-01", "calendar": "proleptic_gregorian", **fill}
 
 
 def encoding_of(cf: CF | None, dtype: np.dtype[Any]) -> dict[str, Any]:

@@ -70,8 +70,7 @@ def opened(path: str, group: str | None) -> Any:
 
 def _stamp(path: str, key: str) -> FileStamp:
     """Return what tells whether an array is still the one that was opened: its metadata."""
-    folders = {Path(path), Path(path, key)}
-    found = [folder / mark for folder in sorted(folders) for mark in MARKS]
+    found = [folder / mark for folder in sorted({Path(path), Path(path, key)}) for mark in MARKS]
     states = [os.stat(file) for file in found if file.exists()]
     newest = max((state.st_mtime_ns for state in states), default=0)
     return FileStamp(path, sum(state.st_size for state in states), newest)

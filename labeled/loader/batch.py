@@ -41,12 +41,14 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
 
     Attributes
     ----------
+    arrays : mapping of str to array
+        The plain arrays by source, without dims.
     event : Event or None
         On a device: done once the arrays are complete. Work on the stream that was current when
         the batch was handed out need not wait for it.
     """
 
-    __slots__ = ("_arrays", "_dims", "_rows", "count", "event", "info")
+    __slots__ = ("_dims", "_rows", "arrays", "count", "event", "info")
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         count: int,
         info: Mapping[str, ExampleInfo] | None = None,
     ) -> None:
-        self._arrays = arrays
+        self.arrays = arrays
         self.info = info or {}
         self._dims = dims
         self._rows = rows
@@ -69,14 +71,9 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
 
     def part(self, places: Rows) -> Batch:
         """Return some of the rows, by their places in this batch."""
-        arrays = {name: array[places] for name, array in self._arrays.items()}
+        arrays = {name: array[places] for name, array in self.arrays.items()}
         count = int((places < self.count).sum())
         return Batch(arrays, self._dims, self.rows[places], count, self.info)
-
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        """The plain arrays by source, without dims."""
-        return self._arrays
 
     @property
     def rows(self) -> Rows:
@@ -87,9 +84,9 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
 
     def __getitem__(self, name: str) -> xr.DataArray:
         try:
-            array = self._arrays[name]
+            array = self.arrays[name]
         except KeyError:
-            hint = did_you_mean(str(name), self._arrays)
+            hint = did_you_mean(str(name), self.arrays)
             if name != str(name):
                 hint = f"{hint}. A batch takes names: batch['x'][0] is the first row of source 'x'"
             raise UnknownNameError(f"no source {name!r} in this batch; {hint}") from None
@@ -99,16 +96,16 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         return labelled
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
+        return iter(self.arrays)
 
     def __len__(self) -> int:
-        return len(self._arrays)
+        return len(self.arrays)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the rows themselves, not how they are worked out, once nothing is on its way."""
         if self.event is not None:
             self.event.wait()
-        return Batch, (dict(self._arrays), dict(self._dims), self.rows, self.count, self.info)
+        return Batch, (dict(self.arrays), dict(self._dims), self.rows, self.count, self.info)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the batch as an xarray.Dataset in memory; nothing is copied.
@@ -117,11 +114,11 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         where examples of either are padded: these lengths change from batch to batch.
         """
         variables, lengths = {}, dict[str, tuple[str, int]]()
-        for name, array in self._arrays.items():
+        for name, array in self.arrays.items():
             source, dims = name.removesuffix("_mask"), list[str]()
-            source = source if source in self._arrays else name
+            source = source if source in self.arrays else name
             for axis, dim in enumerate(self._dims[name]):
-                padded = source if axis and f"{source}_mask" in self._arrays else ""
+                padded = source if axis and f"{source}_mask" in self.arrays else ""
                 length = padded, array.shape[axis]
                 alike = lengths.setdefault(dim, length) == length
                 dims.append(dim if alike else f"{source}_{dim}")
@@ -163,7 +160,7 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         """
         from labeled.display.plots import Drawn, draw_batch
 
-        arrays, dims = dict(self._arrays), dict(self._dims)
+        arrays, dims = dict(self.arrays), dict(self._dims)
         for name, info in self.info.items():
             if info.batch_axis:
                 arrays[name] = np.moveaxis(to_host(arrays[name]), info.batch_axis, 0)
@@ -179,7 +176,7 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
             shown = ", ".join(map(str, rows[: min(4, self.count)].tolist()))
             about += f": rows {shown}" + (", ..." if self.count > 4 else "")
         lines = []
-        for name, array in self._arrays.items():
+        for name, array in self.arrays.items():
             dims, dtype, nbytes = self._dims[name], str(array.dtype), array.nbytes
             if array.dtype.kind == "O":  # examples of different shapes, or text
                 dims = (*dims, *self.info.get(name, ExampleInfo()).example_dims)
@@ -191,4 +188,4 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         return Summary("labeled.Batch", about, (table,))
 
     def _names(self) -> Iterable[str]:
-        return self._arrays
+        return self.arrays

@@ -2,8 +2,8 @@
 
 Importing numba (extra ``fast``) and compiling costs about a second, so nothing here touches it
 until a copy is large enough (`LOAD_BYTES`), or enough bytes were moved without it
-(:func:`pays_off`). With ``NUMBA_DISABLE_JIT`` set, as who debugs or measures coverage sets it,
-loops would run as plain Python, a hundred times slower: then all is done as without numba.
+(:func:`pays_off`). With ``NUMBA_DISABLE_JIT`` set, as for debugging or measuring coverage, loops
+would run as plain Python, a hundred times slower: then all is done as without numba.
 
 The kernels see a copy as its fast axis, its *rows* (axes along which the destination is
 contiguous, taken as one), and everything else, the *outer* axes:

@@ -253,8 +253,7 @@ def provider_of(
         Sources, or a mapping from names to sources; None where their names decide.
     """
     check_keywords("as_provider", loading, OPTIONS)
-    label_names = [name for name in shapes if name in LABEL_NAMES]
-    label = _by_name("label", names[1], shapes, label_names)
+    label = _by_name("label", names[1], shapes, [name for name in shapes if name in LABEL_NAMES])
     others = [name for name in shapes if name not in label.values()]
     data = _by_name("data", names[0], shapes, others)
     if not data:

@@ -63,7 +63,7 @@ Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 Task = Callable[[], None]
 
-RECORD_BYTES, MANY_RECORD_BYTES = 1 << 20, 8 << 20  # of records one task reads so many
+RECORD_BYTES, MANY_RECORD_BYTES = 1 << 20, 8 << 20  # one task reads so many bytes of records
 
 
 @dataclass(frozen=True, eq=False)
@@ -373,8 +373,7 @@ class Source:
             return JoinedReader(self.blocks.readers(), "blocks")
         readers: list[Reader] = []
         for header in self.headers:
-            opened = format_named(header.format)
-            reader = opened.open_reader(header, region=self.part, io=self.io)
+            reader = format_named(header.format).open_reader(header, region=self.part, io=self.io)
             if header.cf is not None and self.packed_differently:
                 reader = DecodingReader(reader, header.cf)
             readers.append(reader)

@@ -384,8 +384,7 @@ class CompositeSpace(Space):
             raise SpaceError(f"the components differ in rows: {shown}")
 
     def batch_rows(self, batch: Batch) -> float:
-        pairs = zip(self.components, batch, strict=True)
-        counts = (part.batch_rows(x) for part, x in pairs)
+        counts = (part.batch_rows(x) for part, x in zip(self.components, batch, strict=True))
         return next((n for n in counts if n == n), math.nan)
 
 

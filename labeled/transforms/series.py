@@ -124,7 +124,7 @@ def synchronise(
         How much of the beginning and end of every series, or of those named, is left alone:
         whole numbers are samples, others a time.
     every : int
-        Take every so manieth timestamp of the reference, counted from its first.
+        Take one timestamp of the reference out of so many, counted from its first.
     dim : str
         Name of the dim that counts moments.
 

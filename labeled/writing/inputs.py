@@ -386,8 +386,7 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         return read_by(made, partial(rows_of, array), shape[0])
     data = array.data if labelled else array
     apart = any(len(lengths) > 1 for lengths in data.chunks[1:])  # are put together first
-    largest = max(data.chunks[0], default=0)
-    least = (1 + apart) * largest * made.row_bytes
+    least = (1 + apart) * max(data.chunks[0], default=0) * made.row_bytes
     return replace(made, blocks=partial(_dask_blocks, data), least_bytes=least)
 
 

@@ -224,7 +224,7 @@ class Nearest(abstract.Synchronization):
 
 
 class Decimate(spec.Synchronization):
-    """Every so manieth index of another synchronization, or of its reference's timestamps.
+    """One index out of so many of another synchronization, or of its reference's timestamps.
 
     With a reference, its indices count in the thinned series (as they always did).
     """

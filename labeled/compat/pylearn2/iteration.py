@@ -360,8 +360,7 @@ class FiniteDatasetIterator:
 
     def next(self) -> Any:
         """Return the next batch: a tuple, or the bare batch of a single source."""
-        rows = next(self._subset_iterator)
-        pairs = zip(self._convert, self._read(rows), strict=True)
+        pairs = zip(self._convert, self._read(next(self._subset_iterator)), strict=True)
         found = tuple(function(batch) for function, batch in pairs)
         return found if self._return_tuple or len(found) > 1 else found[0]
 
@@ -432,8 +431,7 @@ class DataSpecsMapping:
         if isinstance(space, CompositeSpace):
             check(len(source) == len(space.components), f"{source!r} does not fit {space}")
             return tuple(map(self._numbered, space.components, source))
-        pair = space, _unwrapped(source)
-        return self.specs_to_index.setdefault(pair, len(self.specs_to_index))
+        return self.specs_to_index.setdefault((space, _unwrapped(source)), len(self.specs_to_index))
 
     def flatten(self, nested: Any, return_tuple: bool = False) -> Any:
         """Return what `nested` holds for each distinct pair.

@@ -292,8 +292,7 @@ def sources_of(path: str, columns: Sequence[Column], options: TextOptions) -> di
             "sources with columns={...}"
         )
     typed = dict(options.dtype) if isinstance(options.dtype, tuple) else {}
-    known = {*names, *more, *found}
-    check_known("dtype= names", typed, known, f"a column or source of {path!r}")
+    check_known("dtype= names", typed, {*names, *more, *found}, f"a column or source of {path!r}")
     return {**more, **found}
 
 
