@@ -68,18 +68,27 @@ def test_a_dataarray_gives_dims_coordinates_and_attributes(tmp_path: Path) -> No
         xr.testing.assert_equal(other["t2m"], array)
 
 
-def test_coordinates_survive_in_a_file_with_splits(tmp_path: Path) -> None:
-    path = tmp_path / "x.hdf5"
+@pytest.mark.parametrize("splits", [None, {"train": [5, 0, 2]}])
+def test_coordinates_survive_whatever_their_names(tmp_path: Path, splits: Any) -> None:
+    """Also those whose names have a space, which the attribute `coordinates` cannot hold."""
+    path, number = tmp_path / "x.hdf5", np.arange(6) * 7
     labeled.write(
         path,
         {"x": np.zeros((6, 3))},
-        {"train": [5, 0, 2]},
+        splits,
         dims={"x": ("batch", "channel")},
-        coords={"channel": np.array([10, 20, 30]), "id": ("batch", np.arange(6) * 7)},
+        coords={
+            "channel": np.array([10, 20, 30]),
+            "id": ("batch", number),
+            "plate id": ("batch", number + 1),
+        },
     )
-    part = labeled.open_dataset(path).split("train")["x"]
+    ds = labeled.open_dataset(path)
+    assert ds.sources == ("x",)
+    part = ds.subset([5, 0, 2])["x"] if splits is None else ds.split("train")["x"]
     assert part.coords["channel"].values.tolist() == [10, 20, 30]
     assert part.coords["id"].values.tolist() == [35, 0, 14]
+    assert part.coords["plate id"].values.tolist() == [36, 1, 15]
 
 
 def test_coordinates_of_batches_shorten_no_dim(tmp_path: Path) -> None:

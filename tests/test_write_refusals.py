@@ -145,7 +145,13 @@ def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
     columns = {name: frame[name] for name in frame}
     apart = labeled.open_dataset(labeled.write(tmp_path / "apart.h5", columns))
     xr.testing.assert_identical(whole.to_xarray(), apart.to_xarray())
+    variables = {name: ("index", pd.Index(frame[name])) for name in frame}
+    with_times = xr.Dataset(variables, {"moment": ("index", pd.Index(frame["time"]))})
+    labelled = labeled.open_dataset(labeled.write(tmp_path / "labelled.h5", with_times))
+    for name in frame:
+        np.testing.assert_array_equal(labelled[name].values, whole[name].values)
     assert whole["time"].values[0] == np.datetime64("2019-12-31T15:00")
+    np.testing.assert_array_equal(labelled["kind"]["moment"], whole["time"].values)
     with pytest.raises(ArrayError, match=r"row 1 holds None.*fillna"):
         labeled.write(tmp_path / "x.h5", {"x": pd.Series(["a", None], dtype=object)})
     with pytest.raises(ArrayError, match=r"row 1 holds <NA>.*fillna"):

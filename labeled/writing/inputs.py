@@ -455,7 +455,8 @@ def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[C
                 )
             old = str(coord.dims[0])
             called = renamed[old] if str(key) == old else str(key)
-            out.append(coordinate(called, renamed[old], coord.values, coord.attrs))
+            values = as_numpy(str(key), coord).values
+            out.append(coordinate(called, renamed[old], values, coord.attrs))
     return tuple(out)
 
 

@@ -106,7 +106,7 @@ def as_numpy(name: str, array: xr.DataArray) -> xr.DataArray:
     dtype: Any = array.dtype
     if isinstance(dtype, np.dtype):
         return array
-    return array.copy(data=frame_column(name, array.variable.to_index()))
+    return array.copy(data=frame_column(name, array.variable.to_index().to_series()))
 
 
 def _check_exact(where: str, whole: Array, dtype: np.dtype[Any]) -> None:

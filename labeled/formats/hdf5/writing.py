@@ -341,7 +341,8 @@ class ScaleWriter:
                     self.made[key] = made
                 scale = self.made[key]
             for coord in along.values():
-                if self.with_table or scale is None:
+                spaced = len(coord.name.split()) > 1  # so `coordinates` cannot name it
+                if self.with_table or spaced or scale is None:
                     dataset.dims[axis].attach_scale(self._coordinate(source, coord))
                 else:
                     variable = self._coordinate(source, coord, scale)
