@@ -46,7 +46,7 @@ import numpy as np
 
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, check_known
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
-from labeled.formats.reader import Io, Reader, describe, native
+from labeled.formats.reader import Io, Reader, native
 from labeled.formats.region import Array, Ints
 from labeled.ragged import RaggedReader
 from labeled.ragged.flat import AnyRows, Flat, check_sizes, copy_segments, elements_of
@@ -95,7 +95,7 @@ class NoOptions:
 
 
 def _not_offered(header: SourceHeader, *_: Any) -> Any:
-    raise FileFormatError(f"{describe(header)}: this format reads no such source")
+    raise FileFormatError(f"{header.where}: this format reads no such source")
 
 
 def _stored(headers: Sequence[SourceHeader]) -> list[int]:
@@ -185,7 +185,7 @@ class ExampleReader:
     chunk_rows = 1
 
     def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
-        self.source, self.io, self.where = source, io, describe(source)
+        self.source, self.io, self.where = source, io, source.where
         self.n_rows, self.n_axes = source.n_rows, len(source.dims) - 1
         self.dtype = native(source.dtype) if source.cf is None else source.cf.dtype
 

@@ -149,6 +149,11 @@ class SourceHeader:
     scratch_bytes: int = 0
 
     @property
+    def where(self) -> str:
+        """``source 'name' in 'file'``, the beginning of every message."""
+        return f"source {self.name!r} in {self.file.path!r}"
+
+    @property
     def n_rows(self) -> int:
         return self.shape[0]
 

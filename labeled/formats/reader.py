@@ -310,11 +310,6 @@ def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple
 # what formats share
 
 
-def describe(source: SourceHeader) -> str:
-    """Return ``source 'name' in 'file'``, the beginning of every message."""
-    return f"source {source.name!r} in {source.file.path!r}"
-
-
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype handed out: native byte order, h5py's notes left behind.
 
@@ -345,7 +340,7 @@ class FileReader:
     why: str = ""
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
-        self.where = describe(source)
+        self.where = source.where
         self.source, self.io = source, io
         self.region = normal_region(region, source.row_shape, self.where)
         self.n_rows = source.n_rows
@@ -494,7 +489,7 @@ class naming_rows:
     def __exit__(self, kind: Any, fault: Any, _: object) -> None:
         if isinstance(fault, self._faults) and not isinstance(fault, LabeledError):
             start, stop = self._rows
-            where = f"{describe(self._source)}, rows {start} to {stop - 1}"
+            where = f"{self._source.where}, rows {start} to {stop - 1}"
             raise ReadError(f"{where}: {fault}") from fault
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from labeled.errors import SelectionError, SelectionTypeError
+from labeled.permute.plan import packed
 from labeled.selection import as_positions, spread
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -135,7 +136,7 @@ class BoxPlan:
 
     @property
     def box_strides(self) -> tuple[int, ...]:
-        return c_strides(self.box_shape, self.dtype.itemsize)
+        return packed(self.box_shape, self.dtype.itemsize)
 
     def bytes_of(self, n: int) -> int:
         """Bytes fetched for `n` >= 1 consecutive rows."""
@@ -173,7 +174,7 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
         n_bytes = math.prod(taken) * dtype.itemsize
         near = row_bytes - n_bytes <= GAP_BYTES
         return BoxPlan(dtype, row_bytes, (0,), n_bytes, taken, whole(taken), is_all, near)
-    strides, best, at = c_strides(shape, dtype.itemsize), math.inf, 0
+    strides, best, at = packed(shape, dtype.itemsize), math.inf, 0
     starts = walked = np.zeros(1, np.int64)  # of an axis, if all before it go index by index
     for axis, index in enumerate(region):
         if len(walked) * GAP_BYTES >= best:
@@ -200,11 +201,6 @@ def box_plan(region: Region, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Bo
         whole=False,
         read_through=len(starts) == 1 and row_bytes - n_bytes <= GAP_BYTES,
     )
-
-
-def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Return the byte strides of a C-ordered array."""
-    return tuple(math.prod(shape[axis + 1 :]) * itemsize for axis in range(len(shape)))
 
 
 def bounds(index: Indexer) -> tuple[int, int]:

@@ -46,7 +46,6 @@ from labeled.formats.header import (
     SourceHeader,
 )
 from labeled.formats.memory import scratch
-from labeled.formats.reader import describe
 from labeled.formats.region import Array
 from labeled.permute import compiled
 from labeled.permute.plan import address_of
@@ -365,7 +364,7 @@ def require_filters(source: SourceHeader) -> None:
     """
     why = why_not_by_hdf5(source.filters)
     if why is not None:
-        raise MissingExtraError(f"{describe(source)}: {why}")
+        raise MissingExtraError(f"{source.where}: {why}")
 
 
 def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:

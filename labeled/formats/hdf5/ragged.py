@@ -35,7 +35,6 @@ from labeled.formats.reader import (
     Io,
     Reader,
     cost,
-    describe,
     naming_rows,
     native,
     pieces,
@@ -99,7 +98,7 @@ def _check_vlen(source: SourceHeader) -> None:
                 f"{shapes.dtype}; it must be integers, one row an example"
             )
     if what:
-        raise FileFormatError(f"{describe(source)}{what}")
+        raise FileFormatError(f"{source.where}{what}")
 
 
 class StoredExamples(ExampleReader):

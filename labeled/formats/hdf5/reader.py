@@ -58,7 +58,6 @@ from labeled.formats.reader import (
     Reader,
     ValuesReader,
     decoding,
-    describe,
     groups_of,
     naming_rows,
     native,
@@ -132,9 +131,9 @@ def open_reader(source: SourceHeader, *, region: Region = (), io: Io = "auto") -
         return SparseReader(source, region, io)
     reason = why_not_by_range(source)
     if reason is not None:
-        log.info("%s is read through h5py: %s", describe(source), reason)
+        log.info("%s is read through h5py: %s", source.where, reason)
         return H5pyReader(source, region, io)
-    wanted = normal_region(region, source.row_shape, describe(source))
+    wanted = normal_region(region, source.row_shape, source.where)
     is_empty = 0 in (source.n_rows, *region_shape(wanted)) or not source.row_bytes
     if source.storage == "contiguous" and source.offset is not None:
         return ContiguousReader(source, region, io)
@@ -336,7 +335,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
             base = _base(source, dataset) if dataset.file.userblock_size else 0
         except (RuntimeError, OSError) as error:
             raise FileFormatError(
-                f"{describe(source)}: HDF5 cannot read its chunk table ({error}). The file is "
+                f"{source.where}: HDF5 cannot read its chunk table ({error}). The file is "
                 "damaged; copy it again."
             ) from error
     table = np.frombuffer(found, np.uint64).reshape(-1, len(chunks) + 3)
@@ -365,7 +364,7 @@ def build_index(source: SourceHeader) -> ChunkIndex:
             coord, start = tuple(begins[entry].tolist()), int(starts[entry])
             where = f"bytes {start} to {start + int(lengths[entry])}"
             raise FileFormatError(
-                f"{describe(source)}: the chunk at position {coord} {what.format(where)}. The "
+                f"{source.where}: the chunk at position {coord} {what.format(where)}. The "
                 "chunk table is truncated or damaged; copy the file again."
             )
     index = np.empty(len(numbers), ENTRY)

@@ -56,7 +56,6 @@ from labeled.formats.reader import (
     Reader,
     ValuesReader,
     decoding,
-    describe,
     native,
     row_nbytes,
 )
@@ -412,11 +411,11 @@ def _read_other(source: SourceHeader, row: int, payload: memoryview, out: Array)
         with contextlib.suppress(HeaderError):
             id = f" (id {unpack(payload).id})"
         raise ReadError(
-            f"{describe(source)}, row {row}{id}: {fault}; errors='skip' leaves such rows out"
+            f"{source.where}, row {row}{id}: {fault}; errors='skip' leaves such rows out"
         ) from fault
     if image.shape != out.shape:
         raise ReadError(
-            f"{describe(source)}, row {row}: its picture is {image.shape}, and not {out.shape} as "
+            f"{source.where}, row {row}: its picture is {image.shape}, and not {out.shape} as "
             "expected; it is damaged, or open with shape= and channels= to make all alike"
         )
     out[...] = image
@@ -437,7 +436,7 @@ def exactly(values: Array, source: SourceHeader) -> Array:
     if dtype != values.dtype and wrong.any():
         some = values[wrong].ravel()[0]
         raise FileFormatError(
-            f"{describe(source)}: {int(wrong.sum())} labels, {some} among them, are not {dtype}; "
+            f"{source.where}: {int(wrong.sum())} labels, {some} among them, are not {dtype}; "
             "open without label_dtype= to have them as they are"
         )
     return cast
