@@ -10,10 +10,11 @@ import sys
 import threading
 import time
 import warnings
-from concurrent.futures import Future
 
+import dask.array as da
 import numpy as np
 import pytest
+import xarray as xr
 
 import labeled
 from labeled.errors import LoaderError
@@ -164,20 +165,53 @@ def interrupted_on_return(function):
         sys.settrace(before)
 
 
-def test_no_lock_is_taken_where_an_interrupt_would_leave_it_taken(packed):
+def slow(data):
+    time.sleep(0.002)
+    return data
+
+
+@pytest.mark.parametrize("options", [{}, {"pipeline": slow}])
+@pytest.mark.parametrize("python", [threading.Condition.__enter__, threading.Condition.wait])
+def test_no_lock_is_taken_where_an_interrupt_would_leave_it_taken(packed, options, python):
     """`with condition` is Python's: Ctrl-C may come when it has the lock, and before its block."""
-    iterator = iter(loader_of(packed, threads=1))
-    with interrupted_on_return(threading.Condition.__enter__):
+    iterator = iter(loader_of(packed, threads=2, **options))
+    with interrupted_on_return(python):
         assert sum(batch.count for batch in iterator) == N
 
 
-def test_an_interrupt_behind_a_finished_batch_is_itself(packed):
-    loader = loader_of(packed, threads=0, pipeline=lambda data: data)
+def test_an_interrupt_within_a_transform_is_itself(packed):
+    loader = loader_of(packed, threads=0, pipeline=slow)
     iterator = iter(loader)
-    with pytest.raises(KeyboardInterrupt), interrupted_on_return(Future.set_result):
+    with pytest.raises(KeyboardInterrupt), interrupted_on_return(slow):
         next(iterator)
     loader.load_state_dict(loader.state_dict())
     assert sum(map(len, rows_of(loader.with_rows()))) == N
+
+
+def test_closing_ends_the_loop_of_another_thread_that_waits():
+    """Its next batch is cut and nobody has begun to transform it, as the only thread reads."""
+    reads, go_on = threading.Event(), threading.Event()
+
+    def block(values, block_info):
+        if not threading.current_thread().name.startswith("labeled-read"):
+            time.sleep(0.1)
+        elif block_info[0]["chunk-location"][0] > 1:
+            reads.set()
+            assert go_on.wait(30)
+        return values
+
+    rows = da.zeros((400, 1024), chunks=(10, 1024)).map_blocks(block, dtype=float, meta=np.empty(0))
+    data = {"rows": xr.DataArray(rows, dims=("batch", "channel"))}
+    loader = labeled.batches(data, 20, threads=1, prefetch=3, memory="3.4 MiB", pipeline=slow)
+    iterator = iter(loader)
+    loop = threading.Thread(target=lambda: list(iterator), daemon=True)
+    loop.start()
+    assert reads.wait(30)
+    time.sleep(0.5)
+    threading.Timer(0.1, go_on.set).start()
+    iterator.close()
+    loop.join(10)
+    assert not loop.is_alive()
 
 
 def test_an_error_is_no_end_of_the_epoch(packed):

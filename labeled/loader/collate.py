@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -26,7 +25,7 @@ from labeled.display.text import ExampleInfo, count_words
 from labeled.errors import ReadError, warn
 from labeled.loader.batch import Batch
 from labeled.loader.plan import LoaderPlan
-from labeled.loader.prefetch import Interrupted, Made, Prefetcher
+from labeled.loader.prefetch import Interrupted, Made, PipedBatch, Prefetcher
 from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
@@ -199,9 +198,9 @@ def copy_rows(source: dict[str, Any], a: int, b: int, target: dict[str, Any], pl
         array[place : place + b - a] = source[name][a:b]
 
 
-def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[Future[Made]]:
+def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[PipedBatch]:
     """Yield batches of a pipeline in order; some more are cut and on their way meanwhile."""
-    flying, sizes = deque[Future[Made]](), collator.plan.sizes
+    flying, sizes = deque[PipedBatch](), collator.plan.sizes
     for number in numbers:
         try:
             work = partial(collator.transformed, collator.batch(number))
@@ -209,10 +208,9 @@ def piped(windows: Prefetcher, collator: Collator, numbers: range) -> Iterator[F
             del work  # only the batch is to keep its memory
             windows.poke()
         except Exception as error:  # met behind the batches that are on their way
-            flying.append(Future())
-            flying[-1].set_exception(error)
+            flying.append(PipedBatch(ready=True, error=error))
             break
-        if not sizes.threads or len(flying) == sizes.in_flight or flying[0].done():
+        if not sizes.threads or len(flying) == sizes.in_flight or flying[0].ready:
             yield flying.popleft()
     yield from flying
 

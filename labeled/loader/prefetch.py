@@ -21,8 +21,9 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property, partial
+from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
@@ -47,6 +48,15 @@ class Interrupted(Exception):
     """The jobs ended before the batches did: somebody has stopped the epoch."""
 
 
+@dataclass(eq=False, slots=True)
+class PipedBatch:
+    """A batch on its way through a pipeline; then what was made of it, or what went wrong."""
+
+    made: Any = None
+    ready: bool = False
+    error: BaseException | None = None
+
+
 class Prefetcher:
     """Jobs that are read ahead, in order; refers to no iterator, so that one can be collected.
 
@@ -67,12 +77,16 @@ class Prefetcher:
         self._tasks: deque[Task] = deque()
         self._loading: deque[LoadedJob] = deque()
         # batches that nobody transforms yet
-        self._batches: dict[Future[Made], Callable[[], Made]] = {}
+        self._batches: dict[PipedBatch, Callable[[], Made]] = {}
         # Never `with self._changed`: it enters in Python, where Ctrl-C may leave it locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleeping = 0
-        self._caller_sleeps = self.stopped = False
+        # What the caller sleeps for, and how it is woken: in C, for Ctrl-C that comes to it within
+        # a condition or a future, which are Python's, leaves their locks taken or let go of twice.
+        self._awaited: LoadedJob | PipedBatch | None = None
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self.stopped = False
         self._pid = os.getpid()
         self._threads: list[threading.Thread] = []
 
@@ -115,16 +129,12 @@ class Prefetcher:
                     raise error
                 task, began = self._next_task(caller=True), perf_counter()
                 if task is None:
-                    if not self._loading and self._jobs is None:
+                    if not self._loading:
                         return None
-                    self._caller_sleeps = True
-                    while self._loading and not (
-                        self._loading[0].ready or self._tasks or self.stopped
-                    ):
-                        self._changed.wait()
-                    self._caller_sleeps = False
-                    self.stats.wait_s += perf_counter() - began
-                    continue
+                    awaited = self._loading[0]
+            if task is None:
+                self._sleep(awaited)
+                continue
             task()
             self.stats.help_s += perf_counter() - began
 
@@ -161,36 +171,48 @@ class Prefetcher:
 
     # batches of a pipeline
 
-    def transform(self, work: Callable[[], Made]) -> Future[Made]:
+    def transform(self, work: Callable[[], Made]) -> PipedBatch:
         """Have a batch transformed by whoever comes first."""
-        batch: Future[Made] = Future()
+        batch = PipedBatch()
         with self._lock:
             self._batches[batch] = work
             self._changed.notify_all()
         return batch
 
-    def wait_for(self, batch: Future[Made]) -> Made:
+    def wait_for(self, batch: PipedBatch) -> Made:
         """Return a batch once it is made; one that nobody has begun is made here."""
         with self._lock:
             work = self._batches.pop(batch, None)
         if work is not None:
             self._make(batch, work)
-        began = perf_counter()
-        try:
-            return batch.result()
-        finally:
-            self.stats.wait_s += perf_counter() - began
+        while not batch.ready:
+            if self.stopped:
+                raise Interrupted
+            self._sleep(batch)
+        if batch.error is not None:
+            raise batch.error
+        made: Made = batch.made
+        return made
 
-    def _make(self, batch: Future[Made], work: Callable[[], Made]) -> None:
+    def _make(self, batch: PipedBatch, work: Callable[[], Made]) -> None:
         began = perf_counter()
         try:
-            made = work()
+            batch.made = work()
         except BaseException as error:
-            batch.set_exception(error)
-        else:  # not within `try`: Ctrl-C that comes now finds a batch that is finished
-            batch.set_result(made)
+            batch.error = error
         with self._lock:
             self.stats.pipeline_s += perf_counter() - began
+            self._finish(batch)
+
+    def _sleep(self, awaited: LoadedJob | PipedBatch) -> None:
+        """Let the caller sleep until a job or a batch is there, or the epoch is stopped."""
+        began = perf_counter()
+        with self._lock:
+            if awaited.ready or self.stopped:
+                return
+            self._awaited = awaited
+        self._wake.get()
+        self.stats.wait_s += perf_counter() - began
 
     # what everybody does
 
@@ -275,11 +297,16 @@ class Prefetcher:
             job.error = job.error or error
             job.pending -= 1
             if job.pending == 0:
-                job.ready = True
-                if self._caller_sleeps and self._loading and self._loading[0] is job:
-                    self._changed.notify_all()
+                self._finish(job)
         if error is not None and not isinstance(error, Exception):
             raise error  # Ctrl-C waits for no job
+
+    def _finish(self, one: LoadedJob | PipedBatch) -> None:
+        """Note, under the lock, that something is there; wake the caller if it sleeps for that."""
+        one.ready = True
+        if one is self._awaited:
+            self._awaited = None
+            self._wake.put(None)
 
     # the end
 
@@ -291,6 +318,7 @@ class Prefetcher:
             self.stopped = True
             self._batches.clear()
             self._end_reading()
+            self._wake.put(None)
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join()
@@ -302,6 +330,7 @@ class Prefetcher:
         threads that sleep look up after :data:`LOOK_UP_S`.
         """
         self.stopped = True
+        self._wake.put(None)
         if self._lock.acquire(blocking=False):
             try:
                 self._changed.notify_all()
