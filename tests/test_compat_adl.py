@@ -57,6 +57,19 @@ def test_every_module_is_found_by_its_old_path():
         labeled.compat.abstract_dataloader.install_aliases("numpy")
 
 
+def test_every_class_takes_the_types_that_old_annotations_give_it():
+    takes = {
+        generic.ParallelTransforms: 2,
+        generic.ParallelPipelines: 4,
+        generic.SequencePipeline: 4,
+        generic.DatasetMeta: 1,
+        generic.Window: 3,
+        sample.SampledDataset: 1,
+    }
+    for kind, n in takes.items():
+        assert kind[(int,) * n].__origin__ is kind
+
+
 def test_protocols_ask_for_members_alone():
     parts = generic.ParallelPipelines(a=Marked("a"))
     for kinds, those, others in (
@@ -360,6 +373,7 @@ def test_sampled_datasets():
     assert chosen(5, mode="uniform") == [0, 4, 9, 14, 19]
     assert chosen(5, 3, mode="random") == np.random.default_rng(3).integers(0, 20, 5).tolist()
     assert chosen(5, mode=lambda n: np.arange(n)[::-7]) == [19, 12, 5]
+    assert chosen(5, mode=lambda n: np.arange(n, dtype=float)[::-7]) == [19, 12, 5]
     with pytest.raises(TypeError):
         chosen(5, mode="best")
     assert repr(sample.SampledDataset([1, 2], 1)) == "Sampled([1, 2], n=1)"
@@ -382,6 +396,8 @@ def test_draws():
     both = augment.Augmentations(a=augment.Bernoulli(1.0), b=augment.Normal(1.0, 0.0))
     assert both() == both({"train": True}) == {"a": True, "b": 0.0}
     assert both({"train": False}) == {}
+    uncut = [np.exp(3 * np.random.default_rng(seed).normal()) for seed in range(4)]
+    np.testing.assert_allclose(drawn(augment.TruncatedLogNormal, 1.0, 3.0, 0.0), uncut)
 
 
 def test_graphs():
@@ -399,6 +415,11 @@ def test_graphs():
     keeps = graph.Transform(plus=plus, twice=graph.Node(**twice, optional={"more": "b"}))
     assert keeps({"a": 1, "b": 200}) == {"a": 1, "b": 200, "y": 2, "z": 204}
     assert keeps({"a": 1}) == {"a": 1, "y": 2, "z": 4}
+    # `early` runs as soon as `plus` has: before `late`, which could have run first
+    early = graph.Node(lambda x: f"early {x}", "w", {"x": "y"})
+    late = graph.Node(lambda w=None: f"late, behind {w}", "v", optional={"w": "w"})
+    ordered = graph.Transform(early=early, plus=plus, late=late)({"a": 1})
+    assert ordered == {"a": 1, "y": 2, "w": "early 2", "v": "late, behind early 2"}
     with pytest.raises(ValueError, match=r"There are 1 nodes remaining.*nowhere"):
         graph.Transform(n=graph.Node(abs, "y", {"x": "nowhere"}))({"a": 1})
     for made, kind in (((1,), ValueError), (1, TypeError), (np.zeros(2), TypeError)):

@@ -217,7 +217,7 @@ class Synchronization(ABC):
         start = max(times[first[name]] for name, times in timestamps.items())
         end = min(times[last[name]] for name, times in timestamps.items())
         times = timestamps[self.reference]
-        inside: Times = times[(times >= start) & (times <= end)]
+        inside: Times = times[np.searchsorted(times, start) : np.searchsorted(times, end, "right")]
         return inside
 
     @abstractmethod

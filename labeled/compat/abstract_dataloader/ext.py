@@ -11,12 +11,13 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.abstract_dataloader import spec
+from labeled.compat.abstract_dataloader.abstract import TSample
 from labeled.compat.abstract_dataloader.spec import Index
 
 # augmentations
@@ -57,7 +58,7 @@ class Normal(Augmentation[float]):
 
 
 class TruncatedLogNormal(Augmentation[float]):
-    """A factor whose logarithm is normal, cut at `clip` deviations; with a probability of `p`."""
+    """A factor of normal logarithm, cut at `clip` deviations unless 0; of a probability `p`."""
 
     def __init__(self, p: float = 1.0, std: float = 0.2, clip: float = 2.0) -> None:
         self.p, self.std, self.clip = p, std, clip
@@ -65,7 +66,8 @@ class TruncatedLogNormal(Augmentation[float]):
     def __call__(self, rng: np.random.Generator) -> float:
         if not _happens(self.p, rng):
             return 1.0
-        return float(np.exp(np.clip(rng.normal(), -self.clip, self.clip) * self.std))
+        bound = self.clip if self.clip > 0 else math.inf
+        return float(np.exp(np.clip(rng.normal(), -bound, bound) * self.std))
 
 
 class Uniform(Augmentation[float]):
@@ -133,7 +135,7 @@ class Node:
 
 
 class Transform:
-    """Runs every node whose inputs are there, in the order of declaration, until none is left.
+    """Runs the first node whose inputs are there, again and again, until none is left.
 
     The mapping that is given is changed, as it always was. With `outputs` and without
     `keep_all`, what no node requires and nobody asked for is forgotten after each node.
@@ -155,16 +157,16 @@ class Transform:
         for node in waiting.values():
             wanted |= set(node.inputs.values())
         while waiting:
-            ready = [k for k, node in waiting.items() if set(node.inputs.values()) <= set(data)]
-            if not ready:
+            names = (k for k, node in waiting.items() if data.keys() >= {*node.inputs.values()})
+            ready = next(names, None)
+            if ready is None:
                 missing = {k: {*node.inputs.values()} - {*data} for k, node in waiting.items()}
                 raise ValueError(
                     f"There are {len(waiting)} nodes remaining, whose inputs are missing: {missing}"
                 )
-            for name in ready:
-                data = waiting.pop(name).apply(data, name)
-                if self.outputs is not None and not self.keep_all:
-                    data = {key: value for key, value in data.items() if key in wanted}
+            data = waiting.pop(ready).apply(data, ready)
+            if self.outputs is not None and not self.keep_all:
+                data = {key: value for key, value in data.items() if key in wanted}
         if self.outputs is None:
             return data
         asked = {name: data[key] for name, key in self.outputs.items()}
@@ -224,10 +226,10 @@ def _chosen(n: int, samples: float, seed: float, mode: Any) -> Any:
         return np.linspace(0, n - 1, count, dtype=np.int64)
     if mode == "random":
         return np.random.default_rng(_whole(seed, n)).integers(0, n, count)
-    return mode(n)  # a word it does not know fails here
+    return mode(n).astype(np.int64)  # a word that is not known fails here
 
 
-class SampledDataset:
+class SampledDataset(Generic[TSample]):
     """Some of the items of a dataset; ``1`` is one of them, ``1.0`` all."""
 
     def __init__(

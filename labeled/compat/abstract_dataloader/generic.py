@@ -9,18 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.abstract_dataloader import abstract, spec
-from labeled.compat.abstract_dataloader.abstract import NO_MARGIN, Indices, Margins
-from labeled.compat.abstract_dataloader.spec import Index, Times
+from labeled.compat.abstract_dataloader.abstract import (
+    NO_MARGIN,
+    Indices,
+    Margins,
+    TProcessed,
+    TRaw,
+    TSample,
+)
+from labeled.compat.abstract_dataloader.spec import Index, TCollated, Times, TMetadata, TTransformed
 from labeled.loader.layout import map_nest
 
+TStack = TypeVar("TStack")
 
-class ParallelTransforms:
+
+class ParallelTransforms(Generic[TRaw, TTransformed]):
     """Transforms by the name of their part; parts that are not named are dropped."""
 
     def __init__(self, **transforms: spec.Transform[Any, Any]) -> None:
@@ -33,7 +42,7 @@ class ParallelTransforms:
         return self.transforms.values()
 
 
-class ParallelPipelines:
+class ParallelPipelines(Generic[TRaw, TTransformed, TCollated, TProcessed]):
     """Pipelines by the name of their part; parts that are not named are dropped."""
 
     def __init__(self, **transforms: spec.Pipeline[Any, Any, Any, Any]) -> None:
@@ -78,7 +87,7 @@ class ComposedPipeline:
         return [one for one in (self.pipeline, self.pre, self.post) if one is not None]
 
 
-class DatasetMeta:
+class DatasetMeta(Generic[TSample]):
     """A dataset whose items carry one ``"meta"`` in common, unless they have their own."""
 
     def __init__(self, dataset: spec.Dataset[Any], meta: Any) -> None:
@@ -98,7 +107,7 @@ class Metadata:
     timestamps: Times
 
 
-class Window(abstract.Sensor[Any, Any]):
+class Window(abstract.Sensor[TStack, Any], Generic[TStack, TSample, TMetadata]):
     """Each sample of a sensor together with those around it.
 
     Cropped, windows are numbered from the first whole one; otherwise by their own sample, and
@@ -126,7 +135,7 @@ class Window(abstract.Sensor[Any, Any]):
     @classmethod
     def from_partial_sensor(
         cls, sensor: Callable[[str], spec.Sensor[Any, Any]], *args: Any, **options: Any
-    ) -> Callable[[str], Window]:
+    ) -> Callable[[str], Window[Any, Any, Any]]:
         """Return what makes a window of a path, given what makes a sensor of one."""
         return lambda path: cls(sensor(path), *args, **options)
 
@@ -146,7 +155,7 @@ class Window(abstract.Sensor[Any, Any]):
         return f"{self.sensor!r} x [-{self.past}:+{self.future}]"
 
 
-class SequencePipeline:
+class SequencePipeline(Generic[TRaw, TTransformed, TCollated, TProcessed]):
     """A pipeline applied to each step of time; sequences are cut to the shortest."""
 
     def __init__(self, pipeline: spec.Pipeline[Any, Any, Any, Any]) -> None:
@@ -165,7 +174,7 @@ class SequencePipeline:
         return [self.pipeline]
 
 
-class StackedSequencePipeline(SequencePipeline):
+class StackedSequencePipeline(SequencePipeline[TRaw, TTransformed, TCollated, TProcessed]):
     """The same over all steps of all samples as one batch, axes (sample, step) (up to 0.3)."""
 
     def collate(self, data: Sequence[Sequence[Any]]) -> Any:
