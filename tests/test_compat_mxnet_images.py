@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from compare_records import cases, compare
 from PIL import Image
-from record_files import pictures, png, record, write_records
+from record_files import encoded, pictures, png, record, write_records
 
 from labeled.compat.mxnet import ImageRecordIter, ImageRecordIter_v1
 from labeled.errors import AugmentError, FileFormatError, LoaderError, OptionError
@@ -301,6 +301,26 @@ def test_several_files_are_one_stream(folder, tmp_path):
     path = write_records(tmp_path / "b.rec", [png(IMAGES[0])], [99])
     it = make(folder, path_imgrec=f"{folder / 'a.rec'};{path}", batch_size=13)
     assert labels_of(it) == [*range(12), 99]
+
+
+COLOURS = np.uint8([[104, 179, 38], [51, 230, 46], [172, 47, 117], [192, 67, 251], [9, 9, 9]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunk", "grey"),
+    [
+        ("PNG", b"", [140, 155, 92, 125, 9]),
+        ("PNG", b"\0\0\0\1sRGB\0\xae\xce\x1c\xe9", [151, 182, 111, 148, 9]),
+        ("PNG", b"\0\0\0\4gAMA\0\0\xb1\x8f\x0b\xfca\x05", [151, 182, 111, 148, 9]),
+        ("BMP", b"", [140, 155, 92, 125, 9]),
+    ],
+)
+def test_colours_become_grey_as_the_old_library_weighed_them(tmp_path, kind, chunk, grey):
+    found = encoded(COLOURS[:, np.newaxis], kind)
+    begin = 33 if chunk else 0  # behind the first chunk
+    path = write_records(tmp_path / "x.rec", [found[:begin] + chunk + found[begin:]], [1])
+    it = ImageRecordIter(path_imgrec=path, data_shape=(1, 5, 1), batch_size=1)
+    assert it.next().data[0].ravel().tolist() == grey
 
 
 # colour JPEGs of the old build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 from pathlib import Path
 
@@ -386,6 +387,21 @@ def made_of_each(tmp_path, idx, version="seed"):
         mxnet.MNISTProvider(version=version, batch_size=2, shuffle=False, **idx),
         ArrayDataProvider(np.zeros((10, 3)), np.arange(10), batch_size=2, axes="first"),
     ]
+
+
+def test_descriptions_and_batches_take_what_they_took():
+    one = mxnet.io.DataDesc("data", (8, 2, 5), np.int32, layout="TNC")
+    assert (one.name, one.shape, one.dtype, one.layout) == ("data", (8, 2, 5), np.int32, "TNC")
+    again = pickle.loads(pickle.dumps(one))
+    assert again == one == ("data", (8, 2, 5))
+    assert again.layout == "TNC"
+    axes = [mxnet.DataDesc.get_batch_axis(layout) for layout in ("NCHW", "TNC", "C", None)]
+    assert axes == [0, 1, -1, 0]
+    plain = DataBatch((np.zeros(2),))
+    assert (plain.label, plain.pad, plain.index, plain.bucket_key) == (None,) * 4
+    assert DataBatch([], None, bucket_key=7, provide_data=[one]).provide_data == [one]
+    with pytest.raises(AssertionError, match="label is a list"):
+        DataBatch([np.zeros(2)], np.zeros(2))
 
 
 def test_every_provider_is_looped_over_as_the_manual_says(tmp_path, idx):

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, Row
-from labeled.compat.mxnet.opencv import Picture, old_pixels
+from labeled.compat.mxnet.opencv import Picture, grey_of, old_pixels
 from labeled.compat.mxnet.parameters import Rules, Version, files_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError, FileFormatError, LoaderError
@@ -176,9 +176,12 @@ class ImageRecordIter(MXDataProvider):
         wanted = None if self._rules == "seed" or n == 4 else n
         upright = jpeg and n != 4 and self._rules in ("1.9.1 v1", "1.9.1")
         try:
-            picture = decode(encoded, wanted, upright=upright, whole=False)
+            to_grey = wanted == 1 and not jpeg
+            picture = decode(encoded, 3 if to_grey else wanted, upright=upright, whole=False)
         except PictureError as fault:
             raise FileFormatError(f"the picture with id {id} cannot be decoded: {fault}") from None
+        if to_grey:
+            picture = grey_of(encoded, picture)
         if self._rules == "0.9.5" and wanted == 3 and jpeg:
             picture = old_pixels(encoded, picture)
         if n == 4 and self._rules != "seed" and picture.shape[2] != 4:

@@ -21,7 +21,7 @@ The old permutations came from Julia's own generator; here they come from the on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from labeled.compat.errors import require
 from labeled.compat.mxnet.parameters import Version
 from labeled.errors import ArrayError, FileFormatError, LoaderError, UnknownNameError, did_you_mean
 from labeled.providers.batch import BatchAxis, batch_axis_of
@@ -38,26 +39,56 @@ FloatArray = npt.NDArray[np.float32]
 Named = list[tuple[str, FloatArray]]
 
 
-class DataDesc(NamedTuple):
-    """Name and shape of an array, batch axis included.
-
-    Examples
-    --------
-    >>> name, shape = DataDesc("data", (32, 3, 28, 28))
-    """
-
+class _NameAndShape(NamedTuple):
     name: str
     shape: tuple[int, ...]
 
 
+class DataDesc(_NameAndShape):
+    """Name and shape of an array, batch axis included; a pair, with two attributes besides.
+
+    Examples
+    --------
+    >>> name, shape = DataDesc("data", (32, 3, 28, 28))
+    >>> DataDesc.get_batch_axis("TNC"), DataDesc.get_batch_axis(None)
+    (1, 0)
+    """
+
+    dtype: Any
+    layout: str | None
+
+    def __new__(
+        cls, name: str, shape: tuple[int, ...], dtype: Any = np.float32, layout: str | None = "NCHW"
+    ) -> DataDesc:
+        made = super().__new__(cls, name, shape)
+        made.dtype, made.layout = dtype, layout
+        return made
+
+    @staticmethod
+    def get_batch_axis(layout: str | None) -> int:
+        """Return where a layout has its batch axis: -1 where it has none, 0 without a layout."""
+        return 0 if layout is None else layout.find("N")
+
+
 @dataclass(eq=False)
 class DataBatch:
-    """Arrays of one batch, how many rows at its end do not count, and which rows it holds."""
+    """Arrays of one batch, how many rows at its end do not count, and which rows it holds.
 
-    data: list[Array]
-    label: list[Array] = field(default_factory=list)
-    pad: int = 0
+    `data` and `label` are lists or tuples of arrays, or None.
+    """
+
+    data: Any
+    label: Any = None
+    pad: Any = None
     index: npt.NDArray[Any] | None = None
+    bucket_key: Any = None
+    provide_data: list[DataDesc] | None = None
+    provide_label: list[DataDesc] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("data", "label"):
+            given = getattr(self, name)
+            require(given is None or isinstance(given, list | tuple), f"{name} is a list of arrays")
 
 
 class AbstractDataProvider:
@@ -106,7 +137,7 @@ class AbstractDataProvider:
 
     def count_samples(self, batch: Any) -> int:
         """Return how many samples of a batch are real."""
-        return self.batch_size - int(batch.pad)
+        return self.batch_size - int(batch.pad or 0)
 
     def get_data(self, batch: Any) -> Any:
         """Return the data of a batch, in the order of `provide_data`."""
@@ -205,8 +236,9 @@ class MXDataProvider(AbstractDataProvider):
             raise LoaderError(f"{type(self).__name__} has no first batch: the part is too small")
         self._held, self._begun = True, False
         self.batch_size, name = asked.batch_size, asked.label_name
-        self.provide_data = [DataDesc(asked.data_name, self._now.data[0].shape)]
-        self.provide_label = [] if name is None else [DataDesc(name, self._now.label[0].shape)]
+        data, label = self._now.data[0], self._now.label[0]
+        self.provide_data = [DataDesc(asked.data_name, data.shape, data.dtype.type)]
+        self.provide_label = [DataDesc(name, label.shape, label.dtype.type)] if name else []
 
     # what the old iterators had
 
@@ -237,15 +269,15 @@ class MXDataProvider(AbstractDataProvider):
             self._now: DataBatch = batch
         return batch is not None
 
-    def getdata(self) -> list[Array]:
+    def getdata(self) -> Any:
         """Return the data of the current batch."""
         return self._now.data
 
-    def getlabel(self) -> list[Array]:
+    def getlabel(self) -> Any:
         """Return the labels of the current batch."""
         return self._now.label
 
-    def getpad(self) -> int:
+    def getpad(self) -> Any:
         """Return how many rows at the end of the current batch do not count."""
         return self._now.pad
 

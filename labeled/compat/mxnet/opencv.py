@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from labeled._optional import import_optional
 from labeled.errors import AugmentError, how_to_install, warn
+from labeled.formats.pictures import kind_of
 from labeled.formats.pictures import opencv as library
 from labeled.transforms.pictures import check_size
 
@@ -37,6 +38,42 @@ Picture = npt.NDArray[np.uint8]
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int64]
 F32 = np.float32
+
+# what libpng and OpenCV weighed red, green and blue by, in parts of 2 ** 15 and 2 ** 14
+PNG_WEIGHTS, WEIGHTS = np.array([[9797, 19234, 3737], [4899, 9617, 1868]], np.int64)
+SRGB = 0.45455
+
+
+def grey_of(data: memoryview, colours: Picture) -> Picture:
+    """Return the grey of a decoded picture other than a JPEG; for a PNG, that of libpng.
+
+    libpng cut off what it weighed; and where a file had a gamma, it weighed light, not values.
+    """
+    values = colours.astype(np.int64)
+    if kind_of(data) != "png":
+        grey = (values @ WEIGHTS + (1 << 13)) >> 14
+    elif abs((gamma := _gamma_of(data)) - 1) < 0.05:
+        grey = values @ PNG_WEIGHTS >> 15
+    else:
+        level = np.arange(256) / 255
+        to_light, back = (np.floor(255 * level**n + 0.5).astype(int) for n in (1 / gamma, gamma))
+        mixed = (values != values[..., :1]).any(axis=-1)  # others are grey already
+        light = (to_light[values] @ PNG_WEIGHTS + (1 << 14)) >> 15
+        grey = np.where(mixed, back[light], values[..., 0])
+    return np.asarray(grey[..., np.newaxis], np.uint8)
+
+
+def _gamma_of(data: memoryview) -> float:
+    """Return the gamma in the chunks before the pixels of a PNG; 1 if there is none."""
+    at, gamma = 8, 1.0
+    while (kind := bytes(data[at + 4 : at + 8])) not in (b"IDAT", b""):
+        if kind == b"sRGB":
+            return SRGB
+        if kind == b"gAMA":
+            gamma = int.from_bytes(data[at + 8 : at + 12]) / 100_000 or 1.0
+        at += 12 + int.from_bytes(data[at : at + 4])
+    return gamma
+
 
 # interpolation codes, the numbers that both OpenCV and the old parameters use
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS = range(5)
