@@ -39,6 +39,24 @@ def test_aliases_are_the_modules_themselves():
         install_aliases("numpy")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "abstract_dataloader.ext.graph",
+        "abstract_dataloader.generic.sync",
+        "fuel.iterator",
+        "fuel.transformers.sequences",
+        "fuel.utils.parallel",
+        "mxnet.io",
+        "pylearn2.datasets.dense_design_matrix",
+        "pylearn2.utils.iteration",
+    ],
+)
+def test_a_change_of_import_is_enough(path):
+    code = f"import labeled.compat.{path} as module; assert module.__name__"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_library_itself_does_not_import_old_faces():
     code = "import labeled, sys; print([m for m in sys.modules if m.startswith('labeled.compat')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

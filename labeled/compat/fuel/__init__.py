@@ -1,8 +1,8 @@
 """Fuel by its old names and rules: datasets, streams, schemes, transformers.
 
-Code written for it runs after :func:`install_aliases`. The rules are the old ones to the letter
-where they differ from the native ones (docs/traps_fuel.md shows both beside each other); rows are
-read by this library.
+Code written for it runs after a change of import, or after :func:`install_aliases` with none. The
+rules are the old ones to the letter where they differ from the native ones (docs/traps_fuel.md
+shows both beside each other); rows are read by this library.
 
 Examples
 --------
@@ -36,3 +36,4 @@ MODULES = {
 }
 
 install_aliases = aliases_of("fuel", __name__, MODULES)
+install_aliases(__name__)  # old paths below this package, too

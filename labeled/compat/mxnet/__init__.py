@@ -5,6 +5,7 @@ functions of the Julia package as methods: ``eachbatch``, ``get``, ``load_data``
 page docs/traps_mxnet.md shows where they differ from :mod:`labeled.providers`.
 """
 
+from labeled.compat import aliases_of
 from labeled.compat.mxnet.fileiters import CSVIter as CSVIter
 from labeled.compat.mxnet.fileiters import MNISTIter as MNISTIter
 from labeled.compat.mxnet.imageiter import ImageRecordIter as ImageRecordIter
@@ -24,3 +25,9 @@ from labeled.compat.mxnet.recordio import unpack_img as unpack_img
 
 # the names of the Julia package for the same iterators
 CSVProvider, ImageRecordProvider, MNISTProvider = CSVIter, ImageRecordIter, MNISTIter
+
+# the modules of this package, and the paths by which old code imports what is there
+MODULES = {"": ("", ".io"), ".recordio": (".recordio",)}
+
+install_aliases = aliases_of("mxnet", __name__, MODULES)
+install_aliases(__name__)  # old paths below this package, too

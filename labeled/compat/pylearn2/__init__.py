@@ -1,8 +1,9 @@
 """Pylearn2's data side by its old names and rules: spaces, specs, iteration, datasets.
 
-Code written for it runs after :func:`install_aliases`. The rules are the old ones to the letter
-where they differ from the native ones (docs/traps_pylearn2.md shows both beside each other). The
-symbolic side, which was a graph of Theano variables, is a lazy dask graph here.
+Code written for it runs after a change of import, or after :func:`install_aliases` with none. The
+rules are the old ones to the letter where they differ from the native ones (docs/traps_pylearn2.md
+shows both beside each other). The symbolic side, which was a graph of Theano variables, is a lazy
+dask graph here.
 
 Examples
 --------
@@ -39,3 +40,4 @@ MODULES = {
 }
 
 install_aliases = aliases_of("pylearn2", __name__, MODULES)
+install_aliases(__name__)  # old paths below this package, too
