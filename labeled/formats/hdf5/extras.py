@@ -253,7 +253,7 @@ def _why_not(thing: Any) -> str | None:
         return "its data lies elsewhere (external or virtual)"
     if refers(item_of(thing)):
         return "it holds references"
-    if thing.is_scale and h5py.h5a.exists(thing.id, b"_Netcdf4Coordinates"):
+    if thing.is_scale and thing.ndim > 1 and "_Netcdf4Coordinates" in thing.attrs:
         return "a coordinate of several axes that is called like one of them"
     return why_not_read(item_of(thing))
 

@@ -321,6 +321,7 @@ class ScaleWriter:
     file: h5py.File  # open for writing; its sources are there
     empty: bool = True  # whether dims without coordinates get an empty scale
     with_table: bool  # whether the file has splits
+    unlimited: str | None = None  # the dim whose scale may grow, as a sign that it counts examples
     made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
     def name_axes(self, source: str, names: Names) -> None:
@@ -336,7 +337,7 @@ class ScaleWriter:
             elif self.empty:
                 key = dim, dataset.shape[axis]
                 if key not in self.made:  # as netCDF makes it: floats that are never allocated
-                    made = self.file.create_dataset(self._name(source, dim), key[1:], ">f4")
+                    made = self._scale(self._name(source, dim), dim, key[1:], ">f4")
                     made.make_scale(f"{NOT_A_VARIABLE}.{key[1]:10d}")
                     self.made[key] = made
                 scale = self.made[key]
@@ -359,7 +360,7 @@ class ScaleWriter:
         key = (None if scale is None else scale.name, *coord.key)
         if key not in self.made:
             values, name = coord.values, self._name(source, coord.name)
-            made = self.file.create_dataset(name, values.shape, file_dtype(values.dtype))
+            made = self._scale(name, coord.name, values.shape, file_dtype(values.dtype))
             if values.size:
                 made[...] = values
             made.attrs.update(coord.attrs)
@@ -370,6 +371,10 @@ class ScaleWriter:
                 made.dims[0].attach_scale(scale)
             self.made[key] = made
         return self.made[key]
+
+    def _scale(self, name: str, dim: str, shape: tuple[int, ...], dtype: Any) -> h5py.Dataset:
+        most = (None,) if dim == self.unlimited else None
+        return self.file.create_dataset(name, shape, dtype, maxshape=most)
 
     def _name(self, source: str, wanted: str) -> str:
         wanted = to_bytes(wanted).decode(errors="replace")  # netCDF has names of valid text alone
