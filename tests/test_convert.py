@@ -417,11 +417,18 @@ def test_a_source_in_another_file_is_left_out_or_allowed(tmp_path: Path) -> None
         labeled.convert(origin, target, sources=["z"], overwrite=True)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:zarr")
 def test_variables_that_are_no_sources_are_reported(tmp_path: Path) -> None:
-    variables = {"t": (("time", "x"), np.zeros((4, 3))), "w": ("x", np.arange(3))}
-    xr.Dataset(variables).to_netcdf(tmp_path / "n.nc", engine="h5netcdf", unlimited_dims=["time"])
-    with pytest.warns(labeled.LabeledWarning, match=r"'w' of .* left out; labeled.repack"):
-        labeled.convert(tmp_path / "n.nc", tmp_path / "x.hdf5")
+    pytest.importorskip("zarr")
+    variables = {"t": (("time", "y", "x"), np.zeros((4, 2, 3))), "w": ("x", np.arange(3))}
+    coords = {"height": 2.0, "lat": (("y", "x"), np.ones((2, 3))), "x": [1, 2, 3]}
+    data = xr.Dataset(variables, coords)
+    data.to_netcdf(tmp_path / "n.nc", engine="h5netcdf", unlimited_dims=["time"])
+    data.to_zarr(tmp_path / "n.zarr")
+    for name, way in (("n.nc", "labeled.repack"), ("n.zarr", r"what .* in ds.to_xarray\(\)")):
+        words = rf"'height', 'lat', 'w' of .* left out; {way}"
+        with pytest.warns(labeled.LabeledWarning, match=words):
+            labeled.convert(tmp_path / name, tmp_path / f"{name}.hdf5")
 
 
 def test_files_at_an_address_are_converted(tmp_path: Path) -> None:

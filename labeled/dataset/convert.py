@@ -300,10 +300,12 @@ def _warn_of_left_out(dataset: Dataset) -> None:
     """Report variables without the example dim, and datasets that are not sources."""
     header = dataset.files.catalog.headers[0]
     along = {name for source in header.sources.values() for name in source.coords}
-    lost = [name for name in header.variables if name not in along]
+    lost = [n for n, one in header.variables.items() if n not in along or len(one.dims) != 1]
     lost += [n for n, why in header.not_opened.items() if not why.startswith("it holds the ")]
-    if lost and header.format == "hdf5" and len(dataset.sources) == len(header.sources):
+    if lost and len(dataset.sources) == len(header.sources):
         way = "labeled.repack carries them over"
+        if header.format != "hdf5":
+            way = "what could be opened of them is in ds.to_xarray()"
         if dataset.files.options.examples is not None:
             way = "names and attributes of examples are kept where sources= names them, too"
         warn(
