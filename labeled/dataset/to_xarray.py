@@ -158,8 +158,9 @@ def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
     RowsMemoryError
         If memory does not suffice for them.
     """
+    span = selection.span
+    source, rows = source.around(selection.rows if span is None else span)
     source.check_claim(len(selection))
-    rows = selection.rows if selection.span is None else selection.span
     with enough_memory(source, selection):
         return source.decode(read_rows(source.reader(), rows))
 

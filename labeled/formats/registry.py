@@ -14,7 +14,7 @@ import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_mean
@@ -38,6 +38,7 @@ HEAD_BYTES = 4096
 GZIP = b"\x1f\x8b\x08"
 
 
+@cache  # one is asked for with every file of thousands
 def format_named(name: str) -> Format:
     """Return the format that ``format=`` or a header names.
 

@@ -342,6 +342,24 @@ class Source:
                 del dims[axis]
         return replace(self, loaded=rows, file_dims=tuple(dims), region=whole(rows.shape[1:]))
 
+    def around(self, rows: range | Rows) -> tuple[Source, range | Rows]:
+        """Leave out the files before and behind some rows; return these as they are counted then.
+
+        What it takes to read a few rows of thousands of files depends on the few.
+        """
+        if len(self.headers) < 2 or not (self.loaded is self.blocks is None):
+            return self, rows
+        if not len(rows):
+            return replace(self, headers=self.headers[:1]), rows
+        starts = np.cumsum([0, *(header.n_rows for header in self.headers)])
+        listed = np.array([rows[0], rows[-1]]) if isinstance(rows, range) else rows
+        ends = np.array([listed.min(), listed.max()])
+        first, last = (starts.searchsorted(ends, side="right") - 1).tolist()
+        here, before = replace(self, headers=self.headers[first : last + 1]), int(starts[first])
+        if isinstance(rows, range):
+            return here, range(rows.start - before, rows.stop - before, rows.step)
+        return here, rows - before
+
     def check_claim(self, n_rows: int) -> None:
         """Refuse what a file claims but does not store, before memory is taken for it.
 

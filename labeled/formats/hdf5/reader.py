@@ -386,29 +386,31 @@ def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
 
 
 _TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}  # by file and dataset; one is made at a time
+_table_bytes = 0  # what they take together
 
 _lock = threading.Lock()
 
 
 def chunk_index(source: SourceHeader) -> ChunkIndex:
     """Return the chunk table of a source, from the cache where it is known already."""
+    global _table_bytes
     key = source.file, source.key
     with _lock:
         found = _TABLES.get(key)
         if found is None:
-            n_bytes = 0
-            for table in _TABLES.values():
-                n_bytes += table.nbytes
-            if n_bytes > CACHE_BYTES:
+            if _table_bytes > CACHE_BYTES:
                 _TABLES.clear()
+                _table_bytes = 0
             found = _TABLES[key] = build_index(source)
+            _table_bytes += found.nbytes
         return found
 
 
 def _forget() -> None:
-    global _lock
+    global _lock, _table_bytes
     _lock = threading.Lock()  # a fork may have left the old one taken
     _TABLES.clear()
+    _table_bytes = 0
 
 
 if hasattr(os, "register_at_fork"):
