@@ -295,11 +295,6 @@ class ChunkIndex(NamedTuple):
     # so many chunks were never written that a full table would be larger.
     numbers: Ints | None
 
-    @property
-    def nbytes(self) -> int:
-        """The memory that it takes."""
-        return self.table.nbytes + (0 if self.numbers is None else self.numbers.nbytes)
-
     def entry(self, number: int) -> tuple[int, int, int]:
         """Return the offset (-1 if it was never written), size and filter mask of one chunk."""
         if self.numbers is not None:
@@ -386,7 +381,7 @@ def _base(source: SourceHeader, dataset: h5py.Dataset) -> int:
 
 
 _TABLES: dict[tuple[FileStamp, str], ChunkIndex] = {}  # by file and dataset; one is made at a time
-_table_bytes = 0  # what they take together
+_table_bytes = 0  # what they take together, besides the numbers of chunks
 
 _lock = threading.Lock()
 
@@ -402,7 +397,7 @@ def chunk_index(source: SourceHeader) -> ChunkIndex:
                 _TABLES.clear()
                 _table_bytes = 0
             found = _TABLES[key] = build_index(source)
-            _table_bytes += found.nbytes
+            _table_bytes += found.table.nbytes
         return found
 
 
