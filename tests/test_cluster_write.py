@@ -127,13 +127,14 @@ def pid_like(block):
     return np.full(block.shape, os.getpid())
 
 
-def test_a_worker_may_be_named(client, ds, tmp_path, capsys):
+def test_a_worker_may_be_named(client, ds, tmp_path, capsys, monkeypatch):
     infos = client.scheduler_info(n_workers=-1)["workers"]
     one = sorted(infos)[0]
     pid = client.run(os.getpid)[one]
     lazy = ds["targets"].data.map_blocks(pid_like)
     options = {"writer": str(infos[one]["name"]), "workers": [one], "progress": True}
-    path = cl.write(client, tmp_path / "x.hdf5", {"pids": lazy}, **options)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = cl.write(client, "~/x.hdf5", {"pids": lazy}, **options)
     assert set(labeled.open_dataset(path)["pids"].values.ravel().tolist()) == {pid}
     assert "1.59k/1.59k " in capsys.readouterr().err
 

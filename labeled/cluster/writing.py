@@ -108,7 +108,7 @@ def write(
         asked = replace(DEFAULTS, **options)
         made = planned(sources, splits, asked, here=False, usual=usual)
         check_ending(path)
-        target = os.path.abspath(path)
+        target = os.path.abspath(os.path.expanduser(os.fsdecode(path)))
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):
             return made.begun_by(_away(at, named)).write(path, asked)
