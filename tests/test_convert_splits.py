@@ -78,6 +78,7 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
         ({"a": "0:11"}, {}, r"slice\(0, 11, None\), but there are 10 rows"),
         ({"a": 0.7, "b": 0.4}, {}, "ask for 1.1 of the 10 rows"),
         ({"a": "11"}, {}, "asks for 11 rows"),
+        ({"a": "0:10", "b": 1}, {}, "of the 0 rows that no stretch names"),
         ({"a": "x"}, {}, "has the rule 'x'"),
         ({"a": "120%"}, {}, "share is from 0 to 1"),
         ({"a": True}, {}, "True"),

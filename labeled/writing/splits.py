@@ -124,9 +124,10 @@ def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
     if rows.dtype.kind != "b":
         return np.ascontiguousarray(rows, np.int64)
     if len(rows) != n_rows:
-        there = "an unknown number of" if n_rows is None else n_rows
-        words = f"{where} is a mask of {len(rows)} values for {there} rows; they must agree"
-        raise SplitError(words)
+        there, how = f"{n_rows} rows", "they must agree"
+        if n_rows is None:
+            there, how = "an unknown number of rows", "give the numbers, np.flatnonzero(mask)"
+        raise SplitError(f"{where} is a mask of {len(rows)} values for {there}; {how}")
     return np.flatnonzero(rows)
 
 
@@ -364,10 +365,12 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     """Return the share of every split, and last of all that of no split."""
     known = [0.0 if share == REST else float(share) for share in shares.values()]
     for place, share in enumerate(shares.values()):
-        known[place] /= max(n, 1) if isinstance(share, int) else 1
+        if isinstance(share, int) and share:
+            known[place] = share / n if n else math.inf
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
-        raise SplitError(f"{tuple(shares)} ask for {total:.6g} of the {n} rows; the most is 1")
+        rows = f"the {n} rows that no stretch names"
+        raise SplitError(f"{tuple(shares)} ask for {total:.6g} of {rows}; the most is 1")
     left = 1 - total if total < 1 - _ENOUGH else 0.0
     if REST in shares.values():
         known[list(shares.values()).index(REST)], left = left, 0.0
