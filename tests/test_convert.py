@@ -209,6 +209,13 @@ def test_lists_and_gaps_of_parquet(tmp_path: Path) -> None:
     with pytest.raises(ArrayError, match=r"a.parquet' has columns of the same name"):
         labeled.convert(tmp_path / "a.parquet", tmp_path / "t.hdf5")
     assert not (tmp_path / "t.hdf5").exists()
+    odd = arrow.table({"d": arrow.array([1, 2], arrow.decimal128(5, 2)), "n": [3, 4], "m": [5, 6]})
+    pq.write_table(odd, tmp_path / "d.parquet")
+    with pytest.raises(ArrayError, match=r"type decimal128\(5, 2\).* with sources="):
+        labeled.convert(tmp_path / "d.parquet", tmp_path / "d.hdf5")
+    columns = {"x": ["n", "m"]}
+    labeled.convert(tmp_path / "d.parquet", tmp_path / "d.hdf5", sources=["x"], columns=columns)
+    assert labeled.open_dataset(tmp_path / "d.hdf5")["x"].values.tolist() == [[3, 5], [4, 6]]
 
 
 @pytest.mark.parametrize("unit", ["s", "us", "ns"])

@@ -15,6 +15,7 @@ columns and are joined column by column.
 from __future__ import annotations
 
 import glob
+import itertools
 import math
 import os
 import re
@@ -441,7 +442,9 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     if endings == {".npy"}:
         return _of_npy(files)
     if endings and endings <= {".parquet", ".pq"}:
-        return _Origin("parquet", tables.grouped(tables.open_parquet(files), asked.columns))
+        names, parts = asked.names, (asked.columns or {}).values()
+        wanted = None if names is None else {*names, *itertools.chain(*parts)}
+        return _Origin("parquet", tables.grouped(tables.open_parquet(files, wanted), asked.columns))
     if os.path.isdir(path) and not known:
         raise FileFormatError(
             f"folder {path!r} holds nothing to convert: no pictures, no files of a known format, "

@@ -119,7 +119,12 @@ def picture_paths(folder: str) -> list[str]:
         raise FileFormatError(f"folder {folder!r} cannot be read: {error.strerror}") from error
 
     for top, folders, files in os.walk(folder, onerror=refuse, followlinks=True):
-        folders[:] = sorted(name for name in folders if name[0] != ".")
+        here = os.path.join(os.path.realpath(top), "")
+        for name in sorted(folders):
+            there = os.path.join(os.path.realpath(os.path.join(top, name)), "")
+            if name[0] == "." or here.startswith(there):  # by a link, to a folder above
+                folders.remove(name)
+        folders.sort()
         names = [n for n in sorted(files) if n[0] != "." and n.lower().endswith(SUFFIXES)]
         found += [os.path.relpath(os.path.join(top, name), folder) for name in names]
     return found

@@ -9,7 +9,7 @@ Parquet is read column by column, a row group at a time; pyarrow is imported her
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -141,8 +141,8 @@ def grouped(
 # parquet
 
 
-def open_parquet(paths: Sequence[str]) -> dict[str, Any]:
-    """Return the columns of files as lazy arrays, one file after another.
+def open_parquet(paths: Sequence[str], wanted: Collection[str] | None = None) -> dict[str, Any]:
+    """Return the columns of files as lazy arrays, one file after another; those not wanted as None.
 
     Lists of different lengths are read at once, as arrays in a list.
 
@@ -167,7 +167,8 @@ def open_parquet(paths: Sequence[str]) -> dict[str, Any]:
             if names != first:
                 found = f"{path!r} has the columns {names}, and {paths[0]!r} {first}"
                 raise ArrayError(f"{found}; convert them one by one")
-        return {name: _column(files, name) for name in first}
+        chosen = first if wanted is None else wanted
+        return {name: _column(files, name) if name in chosen else None for name in first}
 
 
 def _check_different(where: str, names: Sequence[str]) -> None:
@@ -218,7 +219,8 @@ def _dtype(where: str, kind: Any) -> np.dtype[Any]:
     with suppress(NotImplementedError, TypeError):
         dtype = np.dtype(kind.to_pandas_dtype())
     if dtype.kind not in "biufMm":
-        raise ArrayError(f"{where} has the type {kind}, which no source can hold; leave it out")
+        words = f"{where} has the type {kind}, which no source can hold"
+        raise ArrayError(f"{words}; leave it out with sources=[...]")
     return dtype
 
 
