@@ -108,7 +108,8 @@ def test_texts_that_change_places_are_read_once(
 ) -> None:
     """Each block of them read nearly all of the file: a million texts took minutes."""
     texts = np.array([f"text {i} é" * (i % 5) for i in range(9000)], object).reshape(4500, 2)
-    old = labeled.write(tmp_path / "old", {"x": texts, "i": np.arange(4500)})
+    sources = {"x": texts, "i": np.arange(4500), "none": texts[:, :0]}
+    old = labeled.write(tmp_path / "old", sources)
     read, plain = list[int](), h5py.Dataset.__getitem__
 
     def counted(dataset: h5py.Dataset, *args: Any) -> Any:
@@ -121,6 +122,7 @@ def test_texts_that_change_places_are_read_once(
     assert len(texts) <= sum(read) < 2 * len(texts)
     np.testing.assert_array_equal(new["x"].values, texts[new["i"].values])
     assert not np.array_equal(new["x"].values, texts)
+    assert new["none"].shape == (4500, 0)
 
 
 def test_a_shuffle_is_seeded_and_keeps_ranges(tmp_path: Path) -> None:

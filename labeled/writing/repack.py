@@ -348,7 +348,7 @@ class StoredSources:
             flat = laid.read_flat(which.reshape(-1))
             raw, out = flat.values.tobytes(), np.empty(which.size, object)
             out[:] = [raw[a:b] for a, b in pairwise(flat.offsets.tolist())]
-            return out.reshape(-1, *shape)
+            return out.reshape(len(which), *shape)
 
         yield from read_by(texts, read, n_rows).blocks(rows)
 
