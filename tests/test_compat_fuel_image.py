@@ -87,6 +87,18 @@ def test_small_images_are_enlarged(held):
         MinimumImageDimensions(examples(IMAGES), (2, 2), resample="nonsense")
 
 
+def test_alpha_weighs_the_channels_before_it():
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    images = np.random.RandomState(3).randint(0, 256, (2, 4, 4, 6)).astype("u1")
+    whole = pillow.fromarray(np.ascontiguousarray(images[0].transpose(1, 2, 0)))
+    larger = first(MinimumImageDimensions(batches(images), (8, 8)))[0]
+    assert_array_equal(larger, np.array(whole.resize((12, 8))).transpose(2, 0, 1))
+    by_30 = SimpleNamespace(uniform=lambda low, high: 30)
+    turned = first(Random2DRotation(batches(images), resample="bilinear", rng=by_30))[0]
+    expected = whole.rotate(30, resample=pillow.Resampling.BILINEAR)
+    assert_array_equal(turned, np.array(expected).transpose(2, 0, 1))
+
+
 def test_decoded_images_have_labels_and_other_sources_keep_theirs():
     files = {"x": [b""], "y": [b""], "z": [0]}
     labels = {"x": ("batch", "bytes"), "y": ("batch", "bytes")}

@@ -53,6 +53,15 @@ def test_sums_are_unions_and_both_sides_read_alike(one, two):
             ]
 
 
+@pytest.mark.parametrize("row", [0, 1])
+def test_an_array_of_one_row_is_a_list(row):
+    assert Subset([3, 7], 20)[np.array([row])] == [(3, 7)[row]]
+    assert Subset(slice(2, 5), 20)[np.array([row])] == [2 + row]
+    for wrong in ([row - 2], [row + 5], []):
+        with pytest.raises(ValueError):
+            Subset(slice(2, 5), 20)[np.array(wrong)]
+
+
 # ---------------------------------------------------------------- lazy attributes
 @do_not_pickle_attributes("bulky", "unpicklable")
 class Lazy:

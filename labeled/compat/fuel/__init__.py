@@ -19,6 +19,7 @@ from labeled.compat import aliases_of
 from labeled.compat.fuel.config_parser import config
 
 __all__ = ["config", "install_aliases"]
+__version__ = "0.2.0"
 
 # the modules of this package, and the paths by which old code imports what is there
 MODULES = {

@@ -226,7 +226,7 @@ class ServerDataStream(AbstractDataStream):
         """
         self._take_no_request(request)
         if self._socket is None:
-            self._connect()
+            self.connect()
         if not self._socket.poll(None if self.timeout_s is None else int(1000 * self.timeout_s)):
             self.close()
             wrong = f"the server at {self.host}:{self.port} has sent nothing for {self.timeout_s} s"
@@ -238,7 +238,8 @@ class ServerDataStream(AbstractDataStream):
             self.close()
             raise
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Connect to the server; reading does so by itself."""
         zmq = zeromq()
         self._socket = zmq.Context.instance().socket(zmq.PULL)
         self._socket.set_hwm(self.hwm)

@@ -152,8 +152,8 @@ class Subset:
 
     @staticmethod
     def _list_request_sanity_check(request: Any, num_examples: int) -> None:
-        check(bool(request), "a list of no rows is asked for")
-        _check_list(request, num_examples)
+        check(len(request), "a list of no rows is asked for")
+        _check_list(list(request) if len(request) == 1 else request, num_examples)
 
     @staticmethod
     def _slice_request_sanity_check(request: Any, num_examples: int, least: int = 1) -> None:

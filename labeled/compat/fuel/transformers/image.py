@@ -220,8 +220,14 @@ def _check_resampling(resample: str) -> None:
 
 
 def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
-    """Change each channel by Pillow; what it has no mode for goes through float32."""
+    """Change each channel by Pillow; what it has no mode for goes through float32.
+
+    Two or four channels of bytes change together: the last is alpha, which weighs the others.
+    """
     library = pillow()
+    if image.dtype == np.uint8 and len(image) in (2, 4):
+        whole = library.fromarray(np.ascontiguousarray(image.transpose(1, 2, 0)))
+        return np.array(change(whole)).transpose(2, 0, 1)
     dtype = image.dtype if image.dtype in (np.uint8, np.float32, np.int32) else np.float32
     planes = [library.fromarray(np.ascontiguousarray(plane, dtype)) for plane in image]
     return np.stack([np.asarray(change(plane)) for plane in planes]).astype(image.dtype, copy=False)
