@@ -152,6 +152,20 @@ def test_values_that_xarray_calls_missing_are_missing(tmp_path, zarr_format):
     np.testing.assert_array_equal(as_they_are["floats"], values)
 
 
+def test_a_coordinate_of_another_length_is_left_to_those_it_fits(tmp_path):
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    for name, dims, shape in (("a", "tx", (4, 3)), ("b", "tx", (4, 5)), ("x", "x", (3,))):
+        values = np.arange(np.prod(shape)).reshape(shape)
+        group.create_array(name, data=values, dimension_names=tuple(dims))
+    ds = labeled.open_dataset(tmp_path / "x.zarr")
+    assert list(ds["a"].coords) == ["x"]
+    assert not ds["b"].coords
+    with pytest.warns(LabeledWarning, match=r"'x'.* different lengths"):
+        found = ds.to_xarray()
+    assert found["b"].dims == ("t", "b_x")
+    np.testing.assert_array_equal(found["b"], group["b"][...])
+
+
 def test_stores_are_joined(tmp_path):
     for k in range(2):
         store(tmp_path / f"{k}.zarr")

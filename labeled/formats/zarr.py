@@ -82,7 +82,7 @@ def _file_header(path: str, options: Options) -> FileHeader:
     members = [(Path(path).stem, root)] if single else sorted(root.members(max_depth=None))
     arrays = {name: array for name, array in members if not hasattr(array, "members")}
     whole = {
-        name: f"values of {array.dtype} differ in size; they are not read"
+        name: f"values of {array.dtype} are not read from zarr stores"
         for name, array in arrays.items()
         if np.dtype(array.dtype).kind not in KINDS
     }
@@ -93,7 +93,8 @@ def _file_header(path: str, options: Options) -> FileHeader:
     sources, unnamed = {}, {}
     for name in chosen_sources(along, options, repr(path)):
         names = dims_of(name, headers[name].dims, options, repr(path))
-        coords = tuple(sorted(scales.intersection(names)))
+        lengths = zip(names, headers[name].shape, strict=True)
+        coords = tuple(sorted(n for n, k in lengths if n in scales and headers[n].shape == (k,)))
         sources[name] = replace(headers[name], dims=names, coords=coords)
         if len(names) > 1 and not _names_in(arrays[name]):
             unnamed[name] = names
