@@ -327,7 +327,12 @@ def test_head_and_verify_as_json(tmp_path):
         tmp_path / "x.h5",
         {"x": np.array([[1.5, np.nan], [2, 3]]), "words": [[1], [2, 3]], "s": np.array(["a", "ü"])},
     )
+    with h5py.File(path, "a") as f:
+        f["x"].attrs["wide"] = f["wide"] = np.array([0.5, np.inf], np.longdouble)
+    (facts,) = json.loads(run("info", path, "--json").stdout)
+    assert facts["sources"]["x"]["attributes"]["wide"] == [0.5, "inf"]
     rows = json.loads(run("head", path, "--rows", "2", "--json").stdout)
+    assert rows.pop("wide") == [0.5, "inf"]
     assert rows == {"s": ["a", "ü"], "words": [[1], [2, 3]], "x": [[1.5, "nan"], [2.0, 3.0]]}
     (found,) = json.loads(run("verify", path, "--json").stdout)
     assert found["sound"]

@@ -172,14 +172,14 @@ def plain_values(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {str(key): plain_values(one) for key, one in value.items()}
+    if isinstance(value, float | np.floating):  # long doubles among them, which tolist() leaves
+        return float(value) if math.isfinite(value) else str(value)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSUO":
         return plain_values(value.tolist())
     if isinstance(value, list | tuple):
         return [plain_values(one) for one in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
