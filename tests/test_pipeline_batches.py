@@ -286,6 +286,9 @@ def test_ragged_examples_go_through_one_by_one(tmp_path):
     ds = labeled.open_dataset(path)
     for batch in ds.batches(7, shuffle=True, seed=1, pipeline={"x": lambda x: x.sum("channel")}):
         np.testing.assert_array_equal(batch["x"], [lists[i].sum() for i in batch.rows])
+    cut = dict.fromkeys(("x", "x_mask"), lambda part: part[:2])
+    (batch,) = ds.batches(23, ragged="pad", pipeline=cut)
+    assert batch["x"].shape == batch["x_mask"].shape == (23, 2)
     with pytest.raises(LoaderError, match=r"ragged='flat'.*one by one"):
         ds.batches(7, ragged="flat", pipeline={"x": abs})
 

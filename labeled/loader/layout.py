@@ -506,7 +506,7 @@ def pipeline_in_form(pipeline: CompiledPipeline, layout: BatchLayout) -> Compile
     for step in (*pipeline.whole, *pipeline.sample):
         if step.part is None:  # behind which there may be other parts
             break
-        part_of(layout.sources, step.part)
+        part_of(layout.dims, step.part)  # masks and offsets, too
     flat = any(ragged.layout == "flat" for ragged in layout.ragged.values())
     if flat and pipeline.takes_apart:
         raise LoaderError(
