@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pylearn2.datasets.dense_design_matrix import DefaultViewConverter, DenseDesignMatrix
 from pylearn2.datasets.hdf5 import HDF5Dataset
+from pylearn2.datasets.vector_spaces_dataset import VectorSpacesDataset
 from pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, NullSpace, VectorSpace
 from pylearn2.utils import as_floatX
 from pylearn2.utils.data_specs import DataSpecsMapping
@@ -119,6 +120,67 @@ def test_default_epochs_are_those_of_a_random_state():
         (batch,) = made.iterator("shuffled_sequential", 30)
         state.shuffle(rows := list(range(30)))
         assert batch[:, 0].tolist() == rows
+
+
+def test_the_larger_part_of_a_holdout_comes_first():
+    rows = np.arange(10.0)[:, None]
+    few, many = DenseDesignMatrix(X=rows).split_dataset_holdout(train_size=3)
+    assert few.ravel().tolist() == [7, 8, 9]
+    assert many.ravel().tolist() == list(range(7))
+    many, few = DenseDesignMatrix(X=rows).split_dataset_holdout(train_size=7)
+    assert many.ravel().tolist() == list(range(7))
+
+
+class Halved:
+    """A preprocessor as they were written: it asks for the matrix, and sets another."""
+
+    def apply(self, dataset, can_fit=False):
+        dataset.set_design_matrix(dataset.get_design_matrix() / 2)
+
+
+def test_preprocessors_set_the_matrix():
+    made = DenseDesignMatrix(X=np.ones((4, 6)), preprocessor=Halved())
+    made.apply_preprocessor(preprocessor=Halved(), can_fit=True)
+    np.testing.assert_array_equal(made.X, np.full((4, 6), 0.25))
+    with pytest.raises(AssertionError, match="no NaN"):
+        made.set_design_matrix(np.full((4, 6), np.nan))
+    images = DenseDesignMatrix(topo_view=np.zeros((5, 2, 3, 1)))
+    assert list(images.view_shape()) == list(images.weights_view_shape()) == [2, 3, 1]
+    with pytest.raises(ValueError, match="found 3 axes"):
+        images.set_topological_view(np.zeros((5, 2, 3)))
+
+
+def test_streams_of_random_blocks_go_back_to_where_they_stood():
+    dataset = DenseDesignMatrix(X=np.arange(100.0)[:, None])
+    first, position = dataset.get_batch_design(2), dataset.get_stream_position()
+    second = dataset.get_batch_design(2)
+    dataset.set_stream_position(position)
+    np.testing.assert_array_equal(dataset.get_batch_design(2), second)
+    dataset.restart_stream()
+    np.testing.assert_array_equal(dataset.get_batch_design(2), first)
+
+
+@pytest.mark.parametrize(
+    ("y", "min_class", "words"),
+    [
+        (np.array([0, 1]), 1, "classes below 1"),
+        (np.array([[0, 1], [1, 2]]), 0, "one integer each"),
+        (np.array([0.0, 1.0]), 0, "one integer each"),
+        (None, 0, "no targets"),
+    ],
+)
+def test_targets_that_are_no_classes_are_refused(y, min_class, words):
+    with pytest.raises(ValueError, match=words):
+        DenseDesignMatrix(X=np.zeros((2, 3)), y=y).convert_to_one_hot(min_class)
+    dataset = DenseDesignMatrix(X=np.zeros((2, 3)), y=np.array([3, 1]), y_labels=9)
+    dataset.convert_to_one_hot(min_class=1)
+    assert dataset.y.tolist() == [[0, 0, 1], [1, 0, 0]]
+
+
+def test_arrays_are_iterated_in_their_own_spaces_unless_others_are_given():
+    both = CompositeSpace((VectorSpace(2), VectorSpace(1))), ("x", "y")
+    dataset = VectorSpacesDataset((np.ones((4, 2)), np.zeros((4, 1))), both)
+    assert [part.shape for part in next(dataset.iterator("sequential", 3))] == [(3, 2), (3, 1)]
 
 
 def test_an_unknown_source_is_named():

@@ -138,7 +138,7 @@ class VectorSpacesDataset(Dataset):
     def set_data(self, data: Any, data_specs: Any) -> None:
         """Put other data in place of what there is."""
         data_specs[0].np_validate(data)
-        self.data, self.data_specs = data, data_specs
+        self.data, self.data_specs, self._iter_data_specs = data, data_specs, data_specs
         self._arrays = data if isinstance(data, tuple) else (data,)
 
     def get_num_examples(self) -> int:
@@ -183,6 +183,8 @@ class DefaultViewConverter:
         """Return (rows, columns, channels)."""
         return self.shape
 
+    weights_view_shape = view_shape
+
     def set_axes(self, axes: Sequence[str | int]) -> None:
         """Take another axis order for images."""
         rows, columns, channels = self.shape
@@ -220,7 +222,8 @@ class DefaultViewConverter:
 
 def converter_for(topo_view: Any, axes: Sequence[str | int]) -> DefaultViewConverter:
     """Return the converter of images in `axes`, their lengths taken from `topo_view`."""
-    order = tuple(axes)
+    order, ndim = tuple(axes), np.ndim(topo_view)
+    check(ndim == len(order), f"a topological view has the axes {order}, found {ndim} axes")
     lengths = [int(np.shape(topo_view)[order.index(axis)]) for axis in (0, 1, "c")]
     return DefaultViewConverter(lengths, order)
 
@@ -273,8 +276,12 @@ class DenseDesignMatrix(Dataset):
         self._make_specs()
         self.rng = make_np_rng(rng, which_method=["randint", "shuffle"])
         if preprocessor is not None:
-            preprocessor.apply(self, can_fit=fit_preprocessor)
+            self.apply_preprocessor(preprocessor, can_fit=fit_preprocessor)
         self.preprocessor = preprocessor
+
+    def apply_preprocessor(self, preprocessor: Any, can_fit: bool = False) -> None:
+        """Let a preprocessor change the examples, in place."""
+        preprocessor.apply(self, can_fit)
 
     # ------------------------------------------------------------ specs
     def _make_specs(self) -> None:
@@ -328,6 +335,17 @@ class DenseDesignMatrix(Dataset):
         """Return images as rows; all rows by default."""
         return self.X if topo is None else self._converter().topo_view_to_design_mat(topo)
 
+    def set_design_matrix(self, X: Any) -> None:
+        """Take other rows as the examples; what describes them stays as it was."""
+        require(X.ndim == 2 and not _has_nan(X), "a design matrix has two axes, and no NaN")
+        self.X = X
+
+    def view_shape(self) -> Any:
+        """Return (rows, columns, channels) of the images."""
+        return self._converter().view_shape()
+
+    weights_view_shape = view_shape
+
     def get_formatted_view(self, mat: Any, dspace: Any) -> Any:
         """Return rows laid out for a space."""
         self.X_space.np_validate(mat)
@@ -345,7 +363,29 @@ class DenseDesignMatrix(Dataset):
         """Take another axis order for images."""
         self._converter().set_axes(axes)
 
+    def adjust_for_viewer(self, X: Any) -> Any:
+        """Return values scaled to -1..1."""
+        return X / np.abs(X).max()
+
+    def adjust_to_be_viewed_with(self, X: Any, ref: Any, per_example: Any = None) -> Any:
+        """Return values scaled as those of `ref` would be, and cut to -1..1."""
+        return np.clip(X / np.abs(ref).max(), -1.0, 1.0)
+
     # ------------------------------------------------------------ random blocks
+    def get_stream_position(self) -> Any:
+        """Return where the generator stands."""
+        return copy.deepcopy(self.rng)  # a shallow copy shares its state
+
+    def set_stream_position(self, pos: Any) -> None:
+        """Put the generator where it stood."""
+        self.rng = copy.deepcopy(pos)
+
+    def reset_RNG(self) -> None:
+        """Put the generator to the beginning of the default seed."""
+        self.rng = make_np_rng(DEFAULT_RNG)
+
+    restart_stream = reset_RNG
+
     def get_batch_design(self, batch_size: int, include_labels: bool = False) -> Any:
         """Return a random block of rows; in floatX unless labels are asked for too."""
         rows = self._block(batch_size)
@@ -367,9 +407,12 @@ class DenseDesignMatrix(Dataset):
         return slice(start, start + n)
 
     # ------------------------------------------------------------ parts
-    def restrict(self, start: int, stop: int) -> None:
-        """Keep the rows ``[start, stop)``, in place; needs targets."""
+    def restrict(self, start: Any, stop: Any) -> None:
+        """Keep the rows ``[start, stop)``, in place; needs targets. None and None keep all."""
+        if start is None and stop is None:
+            return
         n = self.X.shape[0]
+        require(None not in (start, stop), "give start and stop, or neither")
         require(0 <= start < stop <= n, f"rows {start} to {stop} are none of {n}")
         check(self.y is not None, "there are no targets to restrict", AttributeError)
         self.X, self.y = self.X[start:stop], self.y[start:stop]
@@ -379,9 +422,11 @@ class DenseDesignMatrix(Dataset):
         return self._folds("sequential", nfolds)
 
     def split_dataset_holdout(self, train_size: int = 0, train_prop: float = 0) -> tuple[Any, Any]:
-        """Return the features of the first examples, and of the others."""
+        """Return the features to train on, and of the others; the larger part comes first."""
         size = self._train_size(train_size, train_prop)
-        return self.X[:size], self.X[size:]
+        larger = max(size, self.num_examples - size)
+        parts = self.X[:larger], self.X[larger:]
+        return parts if larger == size else parts[::-1]
 
     def bootstrap_nfolds(self, nfolds: int) -> list[Any]:
         """Return the features of k random blocks of an equal share each."""
@@ -398,7 +443,7 @@ class DenseDesignMatrix(Dataset):
         return list(self.iterator(mode, size, nfolds, data_specs=(self.X_space, "features")))
 
     def _train_size(self, train_size: int, train_prop: float) -> int:
-        check((train_size == 0) != (train_prop == 0), "give train_size or train_prop")
+        check(train_size or train_prop, "give train_size or train_prop")
         n, size = self.num_examples, train_size or math.ceil(self.num_examples * train_prop)
         check(0 < size < n, f"{size} of {n} examples are not a holdout")
         return int(size)
@@ -406,11 +451,13 @@ class DenseDesignMatrix(Dataset):
     # ------------------------------------------------------------ targets
     def convert_to_one_hot(self, min_class: int = 0) -> None:
         """Write the integer targets as indicator rows, in place."""
-        require(self.y is not None, "there are no targets")
-        labels = np.asarray(self.y).reshape(-1)
-        require(labels.dtype.kind in "iu", f"targets are integers, found {labels.dtype}")
-        count = self.y_labels or int(labels.max(initial=min_class)) + 1 - min_class
-        self.y = OneHotFormatter(count).format(labels - min_class)
+        check(self.y is not None, "there are no targets")
+        labels = np.asarray(self.y)
+        fits = labels.dtype.kind in "iu" and labels.size == len(labels)
+        check(fits, f"targets are one integer each, found {labels.dtype} {labels.shape}")
+        classes = labels.reshape(-1).astype(np.int64) - min_class
+        check((classes >= 0).all(), f"there are classes below {min_class}; give min_class=")
+        self.y = OneHotFormatter(int(classes.max()) + 1).format(classes)
         self.y_labels = None
         self._make_specs()
 
