@@ -322,6 +322,20 @@ def test_the_command_as_its_own_process(digit_file: str) -> None:
     assert "\x1b" not in good.stdout
 
 
+def test_closed_streams_are_written_to_by_nobody(
+    digit_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python has None in their place: of programs without a terminal, and in a shell by `>&-`."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    for name in ("info", "head"):
+        assert not main([name, digit_file], standalone_mode=False)
+    for wanted in (None, True):
+        labeled.write(tmp_path / "x", {"x": np.arange(3)}, overwrite=True, progress=wanted)
+    batches = labeled.open_dataset(tmp_path / "x").batches(2, progress=True)
+    assert sum(batch.count for batch in batches) == 3
+
+
 def test_head_and_verify_as_json(tmp_path):
     path = labeled.write(
         tmp_path / "x.h5",

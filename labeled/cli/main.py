@@ -57,8 +57,8 @@ class Commands(opt.WithExamples, click.Group):
                 said.add(text)
                 click.echo(f"Warning: {text}", err=True)
 
-        for stream in (sys.stdout, sys.stderr):  # a name in a file may be no UTF-8
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # a name in a file may be no UTF-8
+            stream.reconfigure(errors="backslashreplace")
         with warnings.catch_warnings():
             warnings.simplefilter("always", LabeledWarning)
             warnings.showwarning = show

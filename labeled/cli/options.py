@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from labeled.display.progress import is_terminal
 from labeled.writing.doctor import option_word
 
 Decorator = Callable[[Any], Any]
@@ -45,7 +46,7 @@ def command(*examples: str) -> Decorator:
 
 def wants_colour() -> bool:
     """Whether stdout is a terminal, and nobody asked for no colour."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 def heading(text: str) -> str:

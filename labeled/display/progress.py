@@ -35,7 +35,7 @@ def progress_bar(
     unit : str
         What is counted: bytes, or ``"rows"`` and the like.
     """
-    seen = in_notebook() or sys.stderr.isatty()
+    seen = in_notebook() or is_terminal(sys.stderr)
     with _interruptible() as check:
         if wanted is False or (wanted is None and not seen):
             yield lambda _: check()
@@ -83,6 +83,11 @@ def epoch_bar(epoch: int, done: int, total: int) -> Any:
     return _bar(True, total, f"epoch {epoch}", "batches", initial=done)
 
 
+def is_terminal(stream: Any) -> bool:
+    """Whether somebody looks on; Python has None in place of a stream that is closed."""
+    return stream is not None and bool(stream.isatty())
+
+
 def in_notebook() -> bool:
     """Whether this runs in a Jupyter kernel; imports nothing."""
     ipython = sys.modules.get("IPython")
@@ -101,5 +106,6 @@ def _bar(wanted: bool | None, total: int | None, title: str, unit: str, initial:
             unit_scale=unit == "B" or total is None or total >= 10_000,  # fewer: one by one
             unit_divisor=1024 if unit == "B" else 1000,
             delay=2.0 if wanted is None else 0.0,
-            mininterval=0.1 if in_notebook() or sys.stderr.isatty() else 10.0,  # in a log
+            mininterval=0.1 if in_notebook() or is_terminal(sys.stderr) else 10.0,  # in a log
+            disable=sys.stderr is None,
         )
