@@ -152,6 +152,18 @@ def test_netcdf_files_keep_variables_and_coordinates_of_several_axes(
     assert ds.shapes == labeled.open_dataset(path).shapes == {"temp": (50, 4, 5)}
 
 
+def test_unlimited_dims_and_coordinates_of_a_netcdf_file_stay_some(tmp_path: Path) -> None:
+    data = xr.Dataset({"b": (("y", "z"), np.ones((2, 4)))}, {"t": [1, 2], "y": [0, 1]})
+    data = data.assign_coords(along=(("t", "y"), np.ones((2, 2))))  # no source lies along t
+    data.to_netcdf(tmp_path / "old.nc", engine="h5netcdf", unlimited_dims=["t", "y"])
+    labeled.repack(tmp_path / "old.nc", tmp_path / "new.nc")
+    for name in ("old.nc", "new.nc"):
+        assert labeled.open_dataset(tmp_path / name).shapes == {"b": (2, 4)}
+        with xr.open_dataset(tmp_path / name, engine="h5netcdf") as found:
+            assert found.encoding["unlimited_dims"] == {"t", "y"}
+            xr.testing.assert_equal(found, data)
+
+
 def test_what_cannot_be_carried_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     labeled.write(tmp_path / "other.h5", {"z": np.arange(3)})
     cases: dict[str, Any] = {

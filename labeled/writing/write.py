@@ -313,8 +313,8 @@ class Planned:
         if extras is not None:
             extras.copy(file)
         scales = ScaleWriter(file=file, empty=self.netcdf, with_table=table is not None)
-        if extras is not None and extras.header.kind == "netcdf":
-            scales.unlimited = extras.header.example_dim
+        if extras is not None:
+            scales.unlimited = extras.unlimited
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.names)
         for name, shapes in inputs.shapes.items():

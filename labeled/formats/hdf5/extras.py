@@ -49,6 +49,7 @@ class Extras:
     along: Collection[str]  # datasets whose first axis counts examples
     order: Moved | None  # if rows change places: which old rows come to new positions
     budget: int  # bytes of a dataset along the example dim that may be in memory
+    unlimited: Collection[str]  # dims of sources whose scales may grow
 
     def copy(self, file: h5py.File) -> None:
         """Copy everything into a file that has its sources, whose axes have no names yet."""
@@ -115,6 +116,11 @@ class Extras:
             if copies:
                 names = str(file[name].attrs.get("coordinates", "")).split()
                 file[name].attrs["coordinates"] = " ".join(dict.fromkeys([*names, *copies]))
+        of_sources = {key for source in self.header.sources.values() for key in source.coords}
+        others = [n for n in sorted(self.header.coordinates - of_sources) if n in self.objects]
+        others = [name for name in others if variables[name].dims != (name,)]
+        if others:  # no source has all their dims
+            file.attrs["coordinates"] = " ".join(others)
 
 
 # what there is
@@ -173,6 +179,12 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             lost = [n for n in _referring(thing) if n != TABLE]
             if lost:
                 warn(f"attributes {lost} of {thing.name!r} in {where!r} hold references: left out")
+        growing = (one for one in scales if (one[2].dataset.maxshape or ())[:1] == (None,))
+        unlimited = {
+            header.sources[name].dims[axis]
+            for name, axis, scale in growing
+            if scale.name not in (SHAPES, SHAPE_LABELS)
+        }
         along: set[str] = set()
         as_long: list[str] = []
         lengths = {source.dims[0]: source.n_rows for source in header.sources.values()}
@@ -190,7 +202,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             f"{as_long} of {where!r} are as long as the sources, but belong to none: they keep "
             "their order, while rows of sources change places"
         )
-    return Extras(header, [*objects], links, table.comments, along, order, budget)
+    return Extras(header, [*objects], links, table.comments, along, order, budget, unlimited)
 
 
 def _obstacles(header: FileHeader) -> dict[str, str]:

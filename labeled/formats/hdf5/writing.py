@@ -24,7 +24,7 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -321,7 +321,7 @@ class ScaleWriter:
     file: h5py.File  # open for writing; its sources are there
     empty: bool = True  # whether dims without coordinates get an empty scale
     with_table: bool  # whether the file has splits
-    unlimited: str | None = None  # the dim whose scale may grow, as a sign that it counts examples
+    unlimited: Collection[str] = ()  # dims whose scales may grow: one alone counts examples
     made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
     def name_axes(self, source: str, names: Names) -> None:
@@ -373,7 +373,7 @@ class ScaleWriter:
         return self.made[key]
 
     def _scale(self, name: str, dim: str, shape: tuple[int, ...], dtype: Any) -> h5py.Dataset:
-        most = (None,) if dim == self.unlimited else None
+        most = (None,) if dim in self.unlimited else None
         return self.file.create_dataset(name, shape, dtype, maxshape=most)
 
     def _name(self, source: str, wanted: str) -> str:
