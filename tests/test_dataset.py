@@ -260,6 +260,16 @@ def test_sel_keeps_the_example_dim_and_says_what_is_not_there(by_time):
         dataset.sel(lan=1)
 
 
+@pytest.mark.parametrize("how", [{}, {"method": "nearest"}])
+def test_sel_of_values_that_repeat_takes_one_value_or_a_range(by_time, how):
+    dataset, loaded = by_time
+    rows = [4, 2, 2, 0]
+    found = dataset.subset(rows).sel(time="2024-01-03")["t"]
+    np.testing.assert_array_equal(found, loaded["t"].isel(time=rows).sel(time="2024-01-03"))
+    with pytest.raises(SelectionError, match=r"values repeat: give one, a range"):
+        dataset.subset(rows).sel(time=["2024-01-03", "2024-01-01"], **how)
+
+
 def test_choosing_rows_does_not_look_at_the_files_again(tmp_path, monkeypatch):
     """A thousand files on a server take a second to be looked at."""
     paths = [

@@ -219,10 +219,13 @@ def _found(
     places = xr.DataArray(np.arange(values.size), {dim: values}, [dim])
     try:
         found = places.sel({dim: label}, method=method, tolerance=tolerance).values
-    except (KeyError, ValueError, TypeError) as error:
+    except Exception as error:  # pandas has some of its own
         ends = f" from {values[0]} to {values[-1]}" if values.size else ""
+        why = " ".join(map(str, error.args))
+        if not places.indexes[dim].is_unique:
+            why += "; values repeat: give one, a range, or positions, isel()"
         raise SelectionError(
-            f"{dim}={label!r} is not found among {values.size:,} values{ends}: {error.args[0]}"
+            f"{dim}={label!r} is not found among {values.size:,} values{ends}: {why}"
         ) from error
     if found.size and found.ndim and (np.diff(found) == 1).all():
         return slice(int(found[0]), int(found[-1]) + 1)
