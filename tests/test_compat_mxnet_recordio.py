@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+from labeled.compat import mxnet
 from labeled.compat.mxnet.recordio import (
     IRHeader,
     MXIndexedRecordIO,
@@ -150,6 +151,16 @@ def test_records_without_room_for_their_header_are_reported():
         unpack(b"tiny")
     with pytest.raises(FileFormatError, match="claims 3 labels, more than its 32 bytes hold"):
         unpack(pack(IRHeader(0, [1, 2, 3], 7, 0), b"")[:-4])
+
+
+def test_old_code_catches_what_it_caught(tmp_path):
+    for wrong in (
+        lambda: mxnet.recordio.MXRecordIO(str(tmp_path / "none.rec"), "r"),
+        lambda: mxnet.io.CSVIter(data_csv=str(tmp_path / "none.csv"), data_shape=1, batch_size=1),
+        lambda: mxnet.io.CSVIter(data_shape=1, batch_size=1),
+    ):
+        with pytest.raises(mxnet.base.MXNetError):
+            wrong()
 
 
 def test_an_index_is_made_of_a_record_file(path, tmp_path):

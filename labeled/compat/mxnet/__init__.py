@@ -22,12 +22,13 @@ from labeled.compat.mxnet.recordio import pack as pack
 from labeled.compat.mxnet.recordio import pack_img as pack_img
 from labeled.compat.mxnet.recordio import unpack as unpack
 from labeled.compat.mxnet.recordio import unpack_img as unpack_img
+from labeled.errors import LabeledError as MXNetError  # noqa: F401 (old code catches it)
 
 # the names of the Julia package for the same iterators
 CSVProvider, ImageRecordProvider, MNISTProvider = CSVIter, ImageRecordIter, MNISTIter
 
 # the modules of this package, and the paths by which old code imports what is there
-MODULES = {"": ("", ".io"), ".recordio": (".recordio",)}
+MODULES = {"": ("", ".base", ".io"), ".recordio": (".recordio",)}
 
 install_aliases = aliases_of("mxnet", __name__, MODULES)
 install_aliases(__name__)  # old paths below this package, too
