@@ -293,6 +293,16 @@ def test_ragged_examples_go_through_one_by_one(tmp_path):
         ds.batches(7, ragged="flat", pipeline={"x": abs})
 
 
+def test_texts_that_nobody_transforms_keep_dtype_and_last_bytes():
+    texts = np.array(["a", "bc\0", None, "de"], dtype=object)
+    data = {"text": texts, "code": np.array([b"a", b"b", b"abc", b"c"]), "x": np.arange(4)}
+    plain = list(labeled.batches(data, 2))
+    for batch, wanted in zip(labeled.batches(data, 2, pipeline={"x": abs}), plain, strict=True):
+        for name in data:
+            assert batch[name].dtype == wanted[name].dtype
+            assert batch[name].values.tolist() == wanted[name].values.tolist()
+
+
 @pytest.mark.parametrize("pipeline", [{"kind": abs}, [{"kind": abs}, {"kind": np.negative}]])
 def test_ragged_examples_that_nobody_transforms_stay_as_they_are(tmp_path, pipeline):
     values = [np.arange(1 + row % 3, dtype="f4") for row in range(10)]

@@ -153,8 +153,7 @@ def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims])
         wrong = f"a whole-batch transform made {type(batch).__name__}, which cannot be taken apart"
         remedy = "let it return a mapping of labelled arrays, or give it as batch="
         raise PipelineError(f"{wrong} into samples; {remedy}")
-    arrays: dict[str, Array] = {}
-    dims: dict[str, Dims] = {}
+    arrays, dims, ragged = dict[str, Array](), dict[str, Dims](), set[str]()
     for name, value in batch.items():
         if not isinstance(value, xr.DataArray) or not value.ndim or len(value) != len(rows):
             shape = getattr(value, "shape", "no shape")
@@ -165,10 +164,12 @@ def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims])
         arrays[name], dims[name] = value.data, tuple(map(str, value.dims[1:]))
         if value.dtype == object and name in inner and value.ndim == 1:
             dims[name] = value.encoding.get(EXAMPLE_DIMS, inner[name])
-    return [
-        Sample({name: np.asarray(a[i]) for name, a in arrays.items()}, dims, row)
-        for i, row in enumerate(rows)
-    ]
+            ragged.add(name)
+    samples = list[Sample]()
+    for i, row in enumerate(rows):  # their dtype stays, also that of texts
+        own = {name: np.asarray(a[i if name in ragged else (i, ...)]) for name, a in arrays.items()}
+        samples.append(Sample(own, dims, row))
+    return samples
 
 
 def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
