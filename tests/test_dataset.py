@@ -20,6 +20,7 @@ from labeled.errors import (
     LabeledError,
     LabeledWarning,
     SelectionError,
+    SelectionTypeError,
     SplitError,
     UnknownNameError,
 )
@@ -260,6 +261,16 @@ def test_sel_keeps_the_example_dim_and_says_what_is_not_there(by_time):
         dataset.sel(lan=1)
 
 
+@pytest.mark.parametrize(
+    "position", [np.int64(2), np.uint8(2), np.array(2), xr.DataArray(2), xr.DataArray([2, 0]), [2]]
+)
+def test_isel_takes_the_numbers_of_numpy_and_xarray(by_time, position):
+    dataset, loaded = by_time
+    taken, wanted = dataset.isel(lat=position), loaded["t"].isel(lat=np.asarray(position))
+    for found in (taken["t"], taken.to_xarray()["t"], taken.load()["t"]):
+        xr.testing.assert_equal(found.compute(), wanted)
+
+
 @pytest.mark.parametrize("how", [{}, {"method": "nearest"}])
 def test_sel_of_values_that_repeat_takes_one_value_or_a_range(by_time, how):
     dataset, loaded = by_time
@@ -363,6 +374,8 @@ def test_brackets_take_rows_and_names(path):
     assert dataset[["vectors", "images"]].sources == ("vectors", "images")
     with pytest.raises(UnknownNameError, match="name a source"):
         dataset[[]]
+    with pytest.raises(SelectionTypeError, match="array of float64 with shape"):
+        dataset[np.array([1.0, 2.0])]
     with dataset as same:
         first = same["vectors"].values
     np.testing.assert_array_equal(dataset["vectors"].values, first)  # after it was closed

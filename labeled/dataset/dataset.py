@@ -357,8 +357,9 @@ class Dataset(Viewed):
             if is_example_dim(dim, request, out.dims.values()):
                 out = out.subset(request)
                 continue
-            if isinstance(request, list | np.ndarray):
-                request = tuple(as_array(dim, request, SelectionTypeError).tolist())
+            if not isinstance(request, int | slice | range | tuple):  # of NumPy, xarray, pandas
+                values = as_array(dim, request, SelectionTypeError).tolist()
+                request = tuple(values) if isinstance(values, list) else values
             # Narrowed now also where rows are in the files, to complain before the first read.
             parts = {name: source.isel(dim, request) for name, source in out._sources.items()}
             loaded = None if out.loaded is None else {name: p.loaded for name, p in parts.items()}

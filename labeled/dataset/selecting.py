@@ -41,7 +41,7 @@ def names_rows(given: Any) -> TypeGuard[Request]:
     if isinstance(given, list | range):
         return len(given) > 0 and all(isinstance(one, int | np.integer | np.bool_) for one in given)
     kind = getattr(getattr(given, "dtype", None), "kind", None)
-    return isinstance(given, slice) or kind in ("i", "u", "b")
+    return isinstance(given, slice) or kind in ("i", "u", "b", "f")
 
 
 def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selection]:
