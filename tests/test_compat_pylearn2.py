@@ -230,6 +230,14 @@ def test_files_are_shuffled_by_a_random_state_and_batches_are_sorted(path, n, se
         np.testing.assert_array_equal(x[:, 0], 2 * y[:, 0])
 
 
+@pytest.mark.parametrize("batch_size", [1, 15])
+def test_a_mask_that_does_not_fit_is_named_whatever_is_drawn(path, batch_size):
+    specs = (VectorSpace(2), "features")
+    batches = HDF5Dataset(path, X="X").iterator("random_uniform", batch_size, 2, data_specs=specs)
+    with pytest.raises(IndexError, match=f"a mask of {2 * batch_size} rows does not fit 20"):
+        next(batches)
+
+
 def test_pickles(path):
     converter = DefaultViewConverter((2, 3, 4), ("c", 0, 1, "b"))
     assert pickle.loads(pickle.dumps(converter)).axes == converter.axes

@@ -547,8 +547,8 @@ class MaskedBatches(iteration.FiniteDatasetIterator):
     def _read(self, rows: Any) -> list[Any]:
         dataset = self._dataset
         mask, n = np.zeros(int(self.num_examples), bool), dataset.get_num_examples()
-        mask[rows] = True
         check(mask.size == n, f"a mask of {mask.size} rows does not fit {n} rows", IndexError)
+        mask[rows] = True
         listed = np.flatnonzero(mask)
         found = [(dataset.X if name == "features" else dataset.y)[listed] for name in self._source]
         for values in found:
