@@ -91,6 +91,10 @@ def test_a_place_is_saved_and_found(dataset):
         np.testing.assert_array_equal(mine, rows)
     with pytest.raises(StateError, match="plan"):
         dataset.batches(sampler=shuffled(N, 16, seed=4)).load_state_dict(state)
+    with pytest.raises(
+        StateError, match=r"with sampler=\.\.\., but this loader has shuffle=False;"
+    ):
+        dataset.batches(16).load_state_dict(state)
     assert loader.explain().n_batches == 8
 
 

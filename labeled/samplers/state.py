@@ -26,6 +26,7 @@ from labeled._validation import check_arguments, check_fields
 from labeled.errors import StateError
 from labeled.samplers.permutation import ORDER_VERSION
 from labeled.samplers.plan import EpochPlan, History, Last, share_of
+from labeled.samplers.windows import shuffle_argument
 
 STATE_VERSION = 4
 MAX_SHARDS = 1 << 20  # keeps a damaged state from making us count to 10**12
@@ -161,11 +162,16 @@ def restore(state: State, plan: EpochPlan, plan_hash: str) -> tuple[EpochPlan, i
     """
     own = state_of(plan, 0, plan_hash)
     for name in AGREEING:
-        if getattr(state, name) != getattr(own, name):
-            option = {"batch_rows": "batch_size", "mode": "shuffle"}.get(name, name)
+        found, wanted = getattr(own, name), getattr(state, name)
+        if found != wanted:
+            option = "batch_size" if name == "batch_rows" else name
+            here, saved = (
+                shuffle_argument(one) if name == "mode" else f"{option}={one!r}"
+                for one in (found, wanted)
+            )
             raise StateError(
-                f"the state was saved with {option}={getattr(state, name)!r}, but this loader has "
-                f"{option}={getattr(own, name)!r}; make the loader with the saved value"
+                f"the state was saved with {saved}, but this loader has {here}; make the loader "
+                "with the saved value"
             )
     if state.plan_hash != plan_hash:
         raise StateError(

@@ -39,9 +39,11 @@ def shuffle_argument(mode: str) -> str:
 
     Examples
     --------
-    >>> shuffle_argument("window"), shuffle_argument("file")
-    ("shuffle='window'", 'shuffle=False')
+    >>> shuffle_argument("window"), shuffle_argument("file"), shuffle_argument("weights")
+    ("shuffle='window'", 'shuffle=False', 'weights=...')
     """
+    if mode in ("weights", "balance", "sampler"):
+        return f"{mode}=..."
     return f"shuffle={False if mode == 'file' else mode!r}"
 
 
