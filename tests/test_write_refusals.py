@@ -63,6 +63,8 @@ def test_integers_that_only_floats_hold_together_are_refused(
     one, two = np.full(lengths[0], 2**63 + 1, "u8"), np.full(lengths[1], -1, "i8")
     with pytest.raises(ArrayError, match="source 'x' has arrays of int64, uint64, which only"):
         labeled.write(tmp_path / "x.h5", {"x": [one, two]})
+    with pytest.raises(ArrayError, match=f"source 'x', row 1 holds {2**63 + 1}, which float64 "):
+        labeled.write(tmp_path / "x.h5", {"x": [-1, 2**63 + 1]})
     path = labeled.write(tmp_path / "x.h5", {"x": [one.astype("u4"), two]})
     assert labeled.open_dataset(path)["x"].dtype == np.int64
 

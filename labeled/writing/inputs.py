@@ -436,10 +436,22 @@ def _as_array(name: str, value: Any) -> Any:
                 without_mask(f"{where}, row {row}", one)
         check_integers(where, {one.dtype for one in value if isinstance(one, np.ndarray)})
         try:
-            return np.asarray(value)
+            array = np.asarray(value)
         except ValueError as error:
             why = f"is a list that is neither an array ({error}) nor one of arrays; give an array"
+        else:
+            _check_exact(where, value, array)
+            return array
     raise ArrayError(f"{where} {why}")
+
+
+def _check_exact(where: str, listed: Sequence[Any], array: Array) -> None:
+    """Refuse integers of a list that floats would round, as of ids beyond int64 beside others."""
+    if array.ndim == 1 and array.dtype.kind == "f":
+        for row, (one, kept) in enumerate(zip(listed, array.tolist(), strict=True)):
+            if isinstance(one, int) and one != kept:
+                words = f"row {row} holds {one}, which {array.dtype} would round"
+                raise ArrayError(f"{where}, {words}; give an array of one dtype")
 
 
 def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:
