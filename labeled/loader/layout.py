@@ -397,7 +397,8 @@ class BatchLayout:
         if source.ragged is None:
             self.dims[name] = order
             if cast is not None or source.decodes:
-                self.out_row_bytes += math.prod(self.row_sizes[name].values()) * dtype.itemsize
+                made = math.prod(self.row_sizes[name].values()) * dtype.itemsize
+                self.out_row_bytes += source.held_row_bytes if dtype.hasobject else made
             return
         self.ragged[name] = form = RaggedForm(source, options.ragged, self.padding[name], cast)
         if form.layout == "pad":

@@ -228,7 +228,7 @@ class Needs:
         listed = False
         for name, source in layout.sources.items():
             one = source.layout
-            self.row_bytes += 0 if name in asked.ragged else source.row_bytes
+            self.row_bytes += 0 if name in asked.ragged else source.held_row_bytes
             # What is kept is read at once or not at all, so nothing is where rows may be left out.
             if name in kept and source.loaded is None and not options.skips:
                 self.kept.add(name)
@@ -329,7 +329,7 @@ def plan_memory(
     """
     nbytes, ragged = dict[str, int](), dict[str, RaggedBytes]()
     for name, source in layout.sources.items():
-        nbytes[name] = len(rows.selections[name]) * source.row_bytes
+        nbytes[name] = len(rows.selections[name]) * source.held_row_bytes
         if source.ragged is not None:
             ragged[name] = RaggedBytes(rows, layout, source)
             nbytes[name] = ragged[name].nbytes

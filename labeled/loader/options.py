@@ -361,7 +361,7 @@ class OrderedRows:
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
         # Stored chunks of the source that is dearest to read again decide what is read together.
-        lead = max(sources.values(), key=attrgetter("layout.expensive", "row_bytes", "name"))
+        lead = max(sources.values(), key=attrgetter("layout.expensive", "held_row_bytes", "name"))
         self.units, self.position_of = group_rows(lead, selections[lead.name], self.mode)
 
     def _bucket_source(self, sources: Sources) -> Source:
@@ -412,7 +412,7 @@ class OrderedRows:
 
 def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units, Rows | None]:
     """Find the units of a selection; index lists are grouped by stored chunk when shuffled."""
-    n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.row_bytes)))
+    n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.held_row_bytes)))
     if mode == "full":
         return UniformUnits(n, 1), None
     layout, span = source.layout, selection.span

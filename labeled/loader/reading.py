@@ -244,7 +244,7 @@ class SourceReader:
     ) -> None:
         self.source, self.selection, self.keep = source, selection, keep
         self.position_of = position_of
-        self.name, self.layout, self.row_bytes = source.name, source.layout, source.row_bytes
+        self.name, self.layout, self.row_bytes = source.name, source.layout, source.held_row_bytes
         self.reader: Any = source.reader() if source.ragged is None else source.examples()
         self.kept: SourceReader | None = None  # reads the same rows out of memory, by position
         # shape and dtype of a row in the memory of a buffer
@@ -265,7 +265,7 @@ class SourceReader:
     @property
     def nbytes(self) -> int:
         """Bytes of all rows."""
-        return len(self.selection) * self.source.row_bytes
+        return len(self.selection) * self.row_bytes
 
     def load(self, threads: int) -> None:
         """Read the whole selection now, if it is to be kept and not yet here."""
@@ -288,6 +288,8 @@ class SourceReader:
         if self.kept is not None:
             return self.kept.tasks(content, memory, n_rows)
         out, n_bytes = memory[:n_rows], n_rows * self.row_bytes
+        if memory.dtype.hasobject:
+            memory[...] = None  # the texts of the window before go first
         rows, places = read = self.file_rows(content)
         one_run, listed = isinstance(rows, range), not isinstance(rows, range) and rows.ndim == 1
         task_bytes = TASK_BYTES if listed else self._run_bytes if one_run else self._piece_bytes

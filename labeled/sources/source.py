@@ -51,6 +51,7 @@ from labeled.formats.reader import (
     pieces,
     read_rows,
     row_nbytes,
+    text_row_bytes,
 )
 from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
@@ -245,6 +246,16 @@ class Source:
     def row_bytes(self) -> int:
         """Bytes of one row in memory before decoding; of an average example of a ragged source."""
         return max(1, int(self.sizes.sum()) * self.dtype.itemsize // max(1, self.n_rows))
+
+    @cached_property
+    def held_row_bytes(self) -> int:
+        """The same with the texts that a row refers to, as long as a few that are read here."""
+        if self.ragged is not None or not self.stored_dtype.hasobject or self.blocks is not None:
+            return self.row_bytes
+        reader = self.reader()
+        return text_row_bytes(
+            lambda start, stop: read_rows(reader, range(start, stop)), self.n_rows
+        )
 
     @cached_property
     def sizes(self) -> Rows:

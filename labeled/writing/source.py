@@ -15,7 +15,6 @@ and netCDF libraries open it.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,16 +32,15 @@ from labeled.formats.cf import FILLS, time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import member_names, ragged_attrs
 from labeled.formats.hdf5.writing import Names, storable, storable_text, vlen_dtype
+from labeled.formats.reader import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, Rows, block_cuts, elements_of, offsets_of
 from labeled.writing.layouts import RaggedAs, Shape
 
-TEXT_BYTES = 256  # of a text in memory, as long as none has been read
 BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
 _LABELLED = (xr.DataArray, xr.Variable)
 _ARRAYS = (np.ndarray, *_LABELLED, list, tuple)
-FIRST_TEXTS, PLACES = 64, 8  # texts that are read first, and where, to estimate their length
 NUMBERS = "those of different shapes hold numbers or times"
 KINDS = "biufcSO"  # of dtypes that are stored as they are
 
@@ -138,20 +136,8 @@ def read_by(source: SourceToWrite, read: Read, n_rows: int, step: int = 1) -> So
     """Return a source whose rows are read by ``read(start, stop)``, by multiples of `step`."""
     if source.dtype.kind != "O":
         return replace(source, blocks=partial(slices, read, n_rows, step=step))
-    few = FIRST_TEXTS // PLACES
-    starts = np.unique(np.linspace(0, max(n_rows - few, 0), PLACES, dtype=np.int64)).tolist()
-    sizes = [_sizes(np.asarray(read(a, min(a + few, n_rows)))) for a in starts]
-    mean = max(int(np.concatenate(sizes).mean()), 1) if n_rows else TEXT_BYTES
+    mean = text_row_bytes(read, n_rows)
     return replace(source, mean_bytes=mean, blocks=partial(_text_blocks, read, n_rows, mean, step))
-
-
-def _sizes(rows: Array) -> Rows:
-    """Return what each row of texts takes in memory, itself included."""
-    sizes = np.full(len(rows), rows.nbytes // max(len(rows), 1))
-    if rows.dtype.kind == "O" and rows.size:
-        each = np.fromiter(map(sys.getsizeof, rows.flat), np.int64, rows.size)
-        sizes += each.reshape(len(rows), -1).sum(axis=1)
-    return sizes
 
 
 def _text_blocks(read: Read, n_rows: int, mean: int, step: int, rows: int) -> Iterator[Block]:
@@ -164,7 +150,7 @@ def _text_blocks(read: Read, n_rows: int, mean: int, step: int, rows: int) -> It
     while start < n_rows:
         stop = min(start + -(-count // step) * step, n_rows)
         values = np.asarray(read(start, stop))
-        sizes = _sizes(values)
+        sizes = text_sizes(values)
         for a, b in pairwise(block_cuts(sizes, most)):
             got = partial(np.asarray, values[a:b])
             yield Block(start + a, start + b, got, n_bytes=int(sizes[a:b].sum()))

@@ -64,6 +64,7 @@ from labeled.formats.reader import (
     put_parts,
     read_rows,
     row_nbytes,
+    text_row_bytes,
 )
 from labeled.formats.region import (
     GAP_BYTES,
@@ -86,6 +87,9 @@ log = logging.getLogger(__name__)
 
 # rows read through between others: a call costs as much as copying them
 H5PY_GAP_BYTES = 256 * 1024
+
+# texts that a call reads at most: of so much a thread is taken to hold twice
+H5PY_TEXT_BYTES = PIECE_BYTES
 
 PIECE_VALUES = 1 << 16  # values that are read at a time, at least
 
@@ -177,14 +181,28 @@ class H5pyReader(FileReader):
         self._box, self._inner = box_of(self.region)
         item = _OBJECT_BYTES if source.dtype.hasobject else source.dtype.itemsize
         self._box_bytes = max(math.prod(b.stop - b.start for b in self._box) * item, 1)
-        self._near = max(H5PY_GAP_BYTES // self._box_bytes, self.chunk_rows)
+        self._stored_rows = self.chunk_rows
         self.chunk_rows *= max(1, H5PY_BYTES // (self._box_bytes * self.chunk_rows))
 
     def _calls(self, runs: Ints) -> Iterator[Ints]:
         """Yield the parts of runs that one call reads: a call costs as much as rows between."""
-        for parts in groups_of(runs, self.chunk_rows):
-            far = parts[1:, 0] - parts[:-1, 1] > self._near
+        most, near = self._limits
+        for parts in groups_of(runs, most):
+            far = parts[1:, 0] - parts[:-1, 1] > near
             yield from np.split(parts, np.flatnonzero(far) + 1)
+
+    @cached_property
+    def _limits(self) -> tuple[int, int]:
+        """How many rows a call may take, and how many may lie between those that are wanted."""
+        if not self.source.dtype.hasobject:
+            return self.chunk_rows, max(H5PY_GAP_BYTES // self._box_bytes, self._stored_rows)
+
+        def read(start: int, stop: int) -> Array:
+            with h5_of(self.source.file) as file, naming_rows(self.source, start, stop, Exception):
+                return np.asarray(file[self.source.key][(slice(start, stop), *self._box)])
+
+        each = text_row_bytes(read, self.n_rows)
+        return max(1, H5PY_TEXT_BYTES // each), H5PY_GAP_BYTES // each
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         require_filters(self.source)

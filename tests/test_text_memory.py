@@ -1,0 +1,70 @@
+"""Texts count in ``memory=`` by their length (law 6)."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import labeled
+
+N, MIB = 8_000, 1 << 20
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: Any) -> Path:
+    """40 MB of texts of 2 to 8 kB, each beginning with its number."""
+    path = tmp_path_factory.mktemp("texts") / "x.hdf5"
+    lengths = np.random.default_rng(0).integers(2_000, 8_000, N).tolist()
+    with h5py.File(path, "w") as file:
+        made = [f"{row:06d}".ljust(length, "-") for row, length in enumerate(lengths)]
+        file.create_dataset("text", data=made, dtype=h5py.string_dtype(), chunks=(64,))
+        file["text"].dims[0].label = "batch"
+    return path
+
+
+@pytest.mark.parametrize("shuffle", [False, "window", "full"])
+def test_epochs_of_texts_stay_within_the_memory(texts: Path, shuffle: Any) -> None:
+    loader = labeled.open_dataset(texts).batches(
+        64, shuffle=shuffle, seed=3, memory="20 MiB", output="numpy"
+    )
+    seen = []
+    tracemalloc.start()
+    try:
+        for batch in loader:
+            seen += [int(text[:6]) for text in batch["text"]]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sorted(seen) == list(range(N))
+    assert (seen == list(range(N))) == (shuffle is False)
+    promised = loader.explain().promised_bytes
+    assert 2 * MIB < promised <= 20 * MIB
+    assert peak < 1.2 * promised
+
+
+def test_short_texts_are_kept_and_long_ones_are_not(texts: Path) -> None:
+    dataset = labeled.open_dataset(texts)
+    for memory, kept in (("20 MiB", False), ("128 MiB", True)):
+        (told,) = dataset.batches(64, memory=memory).explain().sources
+        assert told.kept is kept
+    kept_bytes = dataset.batches(64, memory="128 MiB").explain().promised_bytes
+    assert kept_bytes > 40_000_000
+
+
+def test_a_text_that_cannot_be_read_does_not_keep_a_loader_from_being_made(texts: Path) -> None:
+    """Where texts are looked at for their length, one is not there; its rows may be left out."""
+    damaged = texts.with_name("damaged.hdf5")
+    damaged.write_bytes(texts.read_bytes())
+    with h5py.File(damaged) as file:
+        info = file["text"].id.get_chunk_info(0)
+    with damaged.open("r+b") as raw:  # the references of the first chunk, to nowhere
+        raw.seek(info.byte_offset)
+        raw.write(b"\x10\0\0\0" + b"\xfe" * 12)
+    loader = labeled.open_dataset(damaged).batches(64, memory="20 MiB", output="numpy")
+    with pytest.raises(labeled.errors.ReadError, match="'text'"):
+        list(loader)
