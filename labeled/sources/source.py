@@ -177,6 +177,8 @@ class Source:
         if ragged is None:
             own["dtype"] = stored_dtype if cf is None else cf.dtype
             own["row_bytes"] = math.prod(row_shape) * stored_dtype.itemsize
+            if not stored_dtype.hasobject or self.blocks is not None:
+                own["held_row_bytes"] = own["row_bytes"]
         else:  # values are decoded where they are read
             dims, row_shape, stored_dtype = [*self.file_dims], (), np.dtype(object)
             cf, differ, text, part = None, False, False, ()
@@ -250,7 +252,7 @@ class Source:
     @cached_property
     def held_row_bytes(self) -> int:
         """The same with the texts that a row refers to, as long as a few that are read here."""
-        if self.ragged is not None or not self.stored_dtype.hasobject or self.blocks is not None:
+        if self.ragged is not None:
             return self.row_bytes
         reader = self.reader()
         return text_row_bytes(

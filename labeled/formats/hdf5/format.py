@@ -204,7 +204,9 @@ def scan_group(opening: Opening) -> FileHeader:
         advice = arrays.how_to_join({name: each.header for name, each in chosen.items()}, nameless)
     advice = advice or _how_to_name_axes(chosen)
     sources = with_coordinates(opening, chosen, variables)
-    coordinates = {key for source in sources.values() for key in source.coords}
+    coordinates = set[str]()
+    for source in sources.values():
+        coordinates |= {*source.coords}
     if opening.netcdf:
         attrs.pop("coordinates", None)
         coordinates |= add_scales(opening, sources, variables, scales, carried)

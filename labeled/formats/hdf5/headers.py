@@ -199,7 +199,9 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
     names = [axis.name for axis in axes]
     if info.column is not None:
         names += [""] * len(info.item.shape)
-    scales = {scale.name: scale for scale in reversed(axes[0].scales)} if axes else {}
+    scales: dict[str, labels.Scale] = {}
+    for scale in reversed(axes[0].scales) if axes else ():
+        scales[scale.name] = scale
     ragged: dict[str, Any] = {}
     if SHAPES in scales:
         required = base is not None and not opening.name_all and None in (given or (None, None))[1:]
