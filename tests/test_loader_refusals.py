@@ -50,6 +50,7 @@ def ds(tmp_path_factory):
         ({"dtype": {"r": "u1"}}, "'r'.*float32 is not cast to uint8"),
         ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),
         ({"dtype": {"u": bool}}, "'u'.*not cast to bool"),
+        ({"dtype": {"a": "U2"}}, "'a'.*int32 is not cast to <U2"),  # 101 became '10'
         ({"dtype": "foo"}, "dtype='foo' is not a dtype"),
         ({"threads": 2000, "memory": "6 MiB"}, "too small.*2,000 threads.*fewer threads"),
         ({"threads": 1.5}, "threads=1.5 must be a whole number"),

@@ -95,7 +95,8 @@ def why_not_cast(
     if scaled and wanted is not None and wanted.kind in "biu":
         return f"a scaled result is not cast to {wanted}; ask for a float dtype"
     if wanted is not None and wanted.kind not in _RANK:  # dates, texts
-        fits = np.can_cast(found, wanted, "same_kind")
+        texts = wanted.kind in "SU"  # which lose their ends where they are longer
+        fits = np.can_cast(found, wanted, "safe" if texts else "same_kind")
         return None if fits else f"{found} is not cast to {wanted}"
     if scaled:
         return None
