@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,21 @@ def test_the_example_dim_and_sources_are_chosen_by_name(tmp_path: Path) -> None:
         scan(path, sources=["time"])
     with pytest.raises(UnknownNameError, match="did you mean 't2m'"):
         scan(path, sources=["t2"])
+
+
+@pytest.mark.parametrize(
+    "opened", [labeled.open_dataset, partial(xr.open_dataset, engine="labeled")]
+)
+def test_variables_along_the_unlimited_dim_on_another_axis_are_reported(
+    tmp_path: Path, opened: Any
+) -> None:
+    data = weather().assign(turned=(("y", "time"), np.ones((3, 6))))
+    path = write(tmp_path / "w.nc", data, unlimited_dims=["time"])
+    with pytest.warns(LabeledWarning, match="opens without 'turned': its example dim 'time'"):
+        found = opened(path)
+    assert "turned" not in found
+    assert list(labeled.open_dataset(path, sources=["t2m"])) == ["t2m"]
+    assert "turned" in labeled.open_dataset(path, example_dim="y")
 
 
 def test_dims_without_coordinates_and_odd_variables(tmp_path: Path) -> None:

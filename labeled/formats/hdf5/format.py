@@ -342,6 +342,7 @@ def _sorted_out(
     """Return what has the example dim first, and what is carried whole; note what is neither."""
     chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
+    turned: list[str] = []
     for name, each in described.items():
         header, dims = each.header, each.header.dims
         if header.shape == () or name in carried or example_dim not in (None, *dims):
@@ -352,10 +353,14 @@ def _sorted_out(
         elif example_dim in (None, dims[0]):
             chosen[name] = each
         else:
+            turned.append(name)
             opening.not_opened[name] = (
                 f"its example dim {example_dim!r} is axis {dims.index(example_dim)}, not axis 0; "
                 "write it with that axis first, or choose another example_dim="
             )
+    if turned and opening.options.example_dim is None and opening.options.sources is None:
+        why_not = opening.not_opened[turned[0]]
+        opening.faults.append(f"it opens without {listed(turned, MAX_NAMED)}: {why_not}")
     return chosen, variables
 
 
