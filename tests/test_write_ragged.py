@@ -193,6 +193,17 @@ def test_append_refuses_examples_that_do_not_fit(
     assert Path(path).read_bytes() == before
 
 
+def test_an_empty_list_among_others_makes_no_floats_of_them(tmp_path: Path) -> None:
+    """NumPy takes float64 for it, which would round large integers besides."""
+    words = [[2**60 + 1, 2], [], [3]]
+    labeled.write(tmp_path / "x", {"a": words, "b": labeled.Ragged.of(words)})
+    ds = labeled.open_dataset(tmp_path / "x")
+    for name in ds.sources:
+        assert ds[name].dtype == np.int64
+        assert [one.tolist() for one in ds[name].to_objects()] == words
+    assert labeled.Ragged.of([[], []]).dtype == np.float64
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_examples_and_names_of_axes(tmp_path: Path, kind: Any) -> None:
     dims = ("batch", "height", "width")

@@ -48,12 +48,14 @@ class Flat(NamedTuple):
         n_axes = {array.ndim for array in arrays} or {1}
         if len(n_axes) > 1:
             raise ArrayError(f"examples have {sorted(n_axes)} axes; only lengths may differ")
-        kinds = {array.dtype.kind for array in arrays}
+        dtypes = dtypes_of(examples, arrays)
+        kinds = {dtype.kind for dtype in dtypes}
         if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
             raise ArrayError("ragged examples must be arrays of numbers, or all of times")
         lengths = chain.from_iterable(map(attrgetter("shape"), arrays))
         shapes = np.fromiter(lengths, np.int64).reshape(len(arrays), n_axes.pop())
-        values = np.concatenate(arrays, axis=None) if arrays else np.empty(0)
+        how: Any = {"dtype": np.result_type(*dtypes), "casting": "unsafe"} if dtypes else {}
+        values = np.concatenate(arrays, axis=None, **how) if arrays else np.empty(0)
         return cls(values, offsets_of(elements_of(shapes)), shapes)
 
     def examples(self) -> Array:
@@ -64,6 +66,18 @@ class Flat(NamedTuple):
             shapes = self.shapes.tolist()
             made = [one.reshape(shape) for one, shape in zip(made, shapes, strict=True)]
         return np.fromiter(made, object, len(made))
+
+
+def dtypes_of(examples: Sequence[Any], arrays: Sequence[Array]) -> set[np.dtype[Any]]:
+    """Return the dtypes of examples as arrays; a list of nothing has none, and takes any.
+
+    Examples
+    --------
+    >>> dtypes_of([[1, 2], []], [np.array([1, 2]), np.array([])])
+    {dtype('int64')}
+    """
+    pairs = zip(examples, arrays, strict=True)
+    return {array.dtype for one, array in pairs if array.size or hasattr(one, "dtype")}
 
 
 class Stored(Protocol):

@@ -146,8 +146,9 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
         why = f"has rows with {packing or 'no packing'}, but {base} with {was_packed or 'none'}; "
         why += "give rows that are stored alike, as open_dataset(..., decode_cf=False) reads them"
     elif (dtype.kind == "O") != (stored.kind == "O") or not np.can_cast(dtype, stored, "same_kind"):
-        cast = f".astype({str(stored)!r})"
-        why = f"has rows of {dtype}, but {base} of {stored}; cast them with {cast}"
+        cast = "str" if stored.kind == "O" else repr(str(stored))
+        here, there = ("texts" if one.kind == "O" else str(one) for one in (dtype, stored))
+        why = f"has rows of {here}, but {base} of {there}; cast them with .astype({cast})"
     elif odd is not None:
         why = f"has {odd.here} {odd.where}, but {base} {odd.there}; {odd.remedy}"
     if why is not None:

@@ -35,7 +35,7 @@ from labeled.formats.hdf5.writing import Names, storable, storable_text, vlen_dt
 from labeled.formats.reader import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
-from labeled.ragged.flat import Flat, Rows, block_cuts, elements_of, offsets_of
+from labeled.ragged.flat import Flat, Rows, block_cuts, dtypes_of, elements_of, offsets_of
 from labeled.writing.layouts import RaggedAs, Shape
 
 BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
@@ -452,7 +452,7 @@ def _listed(where: str, value: Any) -> Examples:
     if isinstance(value, xr.DataArray):
         outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
     arrays = [_example(f"{where}, row {row}", one) for row, one in enumerate(value)]
-    dtypes = {array.dtype for array in arrays}
+    dtypes = dtypes_of(value, arrays)
     kinds = {dtype.kind for dtype in dtypes}
     if kinds & {"m", "M"} and len(kinds) > 1:
         raise ArrayError(f"{where} mixes {sorted(map(str, dtypes))}; give all times of one kind")
@@ -472,7 +472,7 @@ def _listed(where: str, value: Any) -> Examples:
 
     def values(start: int, stop: int) -> Array:
         pieces = [array.reshape(-1) for array in arrays[start:stop]]
-        return np.concatenate(pieces).astype(dtype, copy=False)
+        return np.concatenate(pieces, dtype=dtype, casting="unsafe")
 
     return Examples(dtype, shapes, (outer, *inner), attrs, values)
 
