@@ -115,6 +115,29 @@ def test_coordinates_of_batches_shorten_no_dim(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_batches_may_be_made_in_the_memory_of_the_last_one(
+    tmp_path: Path, compression: str | None
+) -> None:
+    """Rows waited to be packed while the next batch was made over them."""
+    numbers, texts, examples = np.zeros((3, 2)), np.empty(3, object), [np.zeros(2), np.zeros(1)]
+
+    def batches(start: int, stop: int) -> Any:
+        for n in range(start, stop):
+            numbers[:], texts[:] = n, str(n)
+            for one in examples:
+                one[:] = n
+            yield {"x": numbers, "t": texts, "r": [*examples, examples[0]]}
+
+    path = labeled.write(tmp_path / "x", batches(0, 40), compression=compression, chunks=8)
+    labeled.append(path, batches(40, 60))
+    ds, expected = labeled.open_dataset(path), np.repeat(np.arange(60), 3)
+    np.testing.assert_array_equal(ds["x"].values[:, 0], expected)
+    assert ds["t"].values.tolist() == list(map(str, expected))
+    assert [one[0] for one in ds["r"].to_objects()] == expected.tolist()
+    assert labeled.verify(path).sound
+
+
 def test_sources_of_batches_that_differ_in_length_are_named(tmp_path: Path) -> None:
     batches = [{"x": np.zeros((3, 2)), "y": np.zeros(n)} for n in (3, 2)]
     with pytest.warns(LabeledWarning, match="source 'x' has 6 rows, and 'y' has 5"):

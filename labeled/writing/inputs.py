@@ -7,7 +7,7 @@ can be refused is refused here, before a file is made.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -62,7 +62,8 @@ class Inputs:
 
     `sources` are those of one shape, and every dataset that ragged ones become. `shapes` are those
     of examples, as they come, of sources that Fuel's scales are to be made for, and `counts` the
-    numbers of examples that came.
+    numbers of examples that came. `passing` is whether whoever made this batch may use its memory
+    for the next one.
     """
 
     sources: dict[str, SourceToWrite]
@@ -70,6 +71,7 @@ class Inputs:
     batches: Iterator[Inputs] | None = None
     shapes: dict[str, list[Rows]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    passing: bool = False
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -105,8 +107,13 @@ class Inputs:
                     if not flat:
                         self.shapes.setdefault(name, []).append(given.examples.shapes)
                 for one in datasets.values():
-                    yield one, done[one.name]
+                    blocks = partial(_passing, one.blocks) if batch.passing else one.blocks
+                    yield replace(one, blocks=blocks), done[one.name]
                     done[one.name] += int(one.shape[0] or 0)
+
+
+def _passing(blocks: Callable[[int], Iterator[Block]], rows: int) -> Iterator[Block]:
+    return (replace(block, passing=True) for block in blocks(rows))
 
 
 def check_alike(what: str, more: Inputs, base: str, first: Inputs) -> None:
@@ -301,7 +308,9 @@ def _of_batches(
         )
     uneven = {name for name, one in given.sources.items() if one.examples is not None}
     more = (inputs_of(batch, {}, ragged, uneven=uneven) for batch in batches)
-    return Inputs(open_ended, {}, chain([given], more))
+    passing = not isinstance(sources, Sequence)
+    every = (replace(batch, passing=passing) for batch in chain([given], more))
+    return Inputs(open_ended, {}, every)
 
 
 def _checked_batches(batches: Iterable[Any]) -> Iterator[Any]:

@@ -417,6 +417,8 @@ def _begun(
     parts = [] if tally is None else tally.parts(begin, end)
     here = replace(block, start=start, stop=stop, read=None, delayed=None)
     packing, read, task = partial(pack, here, recipe, parts, given.encode), block.read, None
+    if read is not None and block.passing:
+        read = partial(np.asanyarray, np.array(read(), subok=True))
     if block.delayed is not None:
         task = delayed(packing, pure=False, traverse=False)(block.delayed)
         if plan.begin is not None:

@@ -61,6 +61,8 @@ class Block:
         The number of its first example, where rows are no examples but their values.
     n_bytes : int, optional
         Of its rows in memory, if measured.
+    passing : bool
+        Whether what `read` reads may change as soon as another batch is asked for.
     """
 
     start: int
@@ -70,6 +72,7 @@ class Block:
     shapes: Array | None = None
     first: int | None = None
     n_bytes: int | None = None
+    passing: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
