@@ -167,6 +167,16 @@ def test_what_pytables_keeps_for_its_indexes_is_put_aside(tmp_path: Path) -> Non
         ds["table/_i_table/index/bounds"]
 
 
+def test_an_empty_array_of_matlab_is_no_source(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as f:
+        f["x"], f["none"] = np.arange(3), np.array([0, 0], "u8")
+        f["none"].attrs["MATLAB_empty"], f["x"].attrs["MATLAB_empty"] = np.uint8([1, 0])
+    ds = labeled.open_dataset(tmp_path / "x.mat")
+    assert (ds.sources, ds.n_rows) == (("x",), 3)
+    with pytest.raises(labeled.errors.UnknownNameError, match="it is an empty array of MATLAB"):
+        ds["none"]
+
+
 @pytest.mark.parametrize("soft", [True, False])
 def test_a_dataset_with_several_names_is_shown_once(tmp_path: Path, soft: bool) -> None:
     path, other = tmp_path / "x.h5", "entry/instrument/detector/data"
