@@ -563,10 +563,12 @@ class HandedOver:
         for name, dtype in () if layout is None else layout.out_dtypes.items():
             found = to.dtype(dtype)
             if found is None:
+                what, cast = str(dtype), ", or give a dtype= such as 'float32'"
+                if dtype.kind in "OSU":
+                    what, cast = "text", ""
                 raise LoaderError(
-                    f"source {name!r} is {'text' if dtype.kind in 'OSU' else dtype}, of which "
-                    f"{to.library} makes no arrays; leave it out with select(), make numbers of "
-                    f"it with pipeline={{{name!r}: ...}}, or give a dtype= such as 'float32'"
+                    f"source {name!r} is {what}, of which {to.library} makes no arrays; leave it "
+                    f"out with select(), make numbers of it with pipeline={{{name!r}: ...}}{cast}"
                 )
             if found.itemsize < dtype.itemsize:
                 warn(
