@@ -357,7 +357,8 @@ def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray
     given = given if isinstance(given, str) else "array"
     if isinstance(value, Ragged):
         raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
-    labels = np.asarray(value.values if isinstance(value, xr.DataArray) else value[:])
+    value = value.values if isinstance(value, xr.DataArray) else value
+    labels = np.asarray(value[:] if getattr(value, "shape", ()) else value)
     if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in LABELS:
         words = f"{option}={given!r} has shape {labels.shape} and dtype {labels.dtype}"
         raise SplitError(f"{words}; it must be {n_rows} integers or texts, one a row")
