@@ -143,3 +143,17 @@ def test_a_few_rows_of_many_files_cost_as_much_as_of_few(tmp_path):
     for taken in (slice(250, 90, -7), [200, 3, 201, 3], slice(318, None)):
         np.testing.assert_array_equal(many["x"][taken].values, rows[taken])
         np.testing.assert_array_equal(many.subset(taken)["x"].values, rows[taken])
+
+
+def test_a_task_of_many_files_carries_the_files_of_its_block(tmp_path):
+    rows = np.arange(64 * 5 * 3).reshape(-1, 3)
+    paths = [
+        labeled.write(tmp_path / f"{number:02d}", {"x": part})
+        for number, part in enumerate(np.split(rows, 64))
+    ]
+    sizes = []
+    for n in (4, 64):
+        array = labeled.open_dataset(paths[:n], chunks=10)["x"].data
+        np.testing.assert_array_equal(array.compute(scheduler="sync"), rows[: 5 * n])
+        sizes.append(max(len(pickle.dumps(task)) for task in dict(array.dask).values()))
+    assert sizes[1] < 1.5 * sizes[0]

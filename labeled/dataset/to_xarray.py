@@ -142,7 +142,9 @@ class Blocks(BlockwiseDep):
 
     def __getitem__(self, block: tuple[int, ...]) -> LazyArray:
         edges = zip(self._edges, block, strict=True)
-        return self.array.part(*(slice(int(e[n]), int(e[n + 1]), 1) for e, n in edges))
+        part = self.array.part(*(slice(int(e[n]), int(e[n + 1]), 1) for e, n in edges))
+        source, rows = part.source.around(part.rows)  # which travels with its task
+        return replace(part, source=source, rows=rows)
 
     def __dask_tokenize__(self) -> tuple[str, str, Any]:
         return self.array.source.token, self.array.rows.token, self.chunks
@@ -158,9 +160,9 @@ def read_block(source: Source, selection: Selection) -> npt.NDArray[Any]:
     RowsMemoryError
         If memory does not suffice for them.
     """
-    span = selection.span
-    source, rows = source.around(selection.rows if span is None else span)
+    source, selection = source.around(selection)
     source.check_claim(len(selection))
+    rows = selection.rows if selection.span is None else selection.span
     with enough_memory(source, selection):
         return source.decode(read_rows(source.reader(), rows))
 

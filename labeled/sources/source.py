@@ -355,7 +355,7 @@ class Source:
                 del dims[axis]
         return replace(self, loaded=rows, file_dims=tuple(dims), region=whole(rows.shape[1:]))
 
-    def around(self, rows: range | Rows) -> tuple[Source, range | Rows]:
+    def around(self, rows: Selection) -> tuple[Source, Selection]:
         """Leave out the files before and behind some rows; return these as they are counted then.
 
         What it takes to read a few rows of thousands of files depends on the few.
@@ -365,13 +365,13 @@ class Source:
         if not len(rows):
             return replace(self, headers=self.headers[:1]), rows
         starts = np.cumsum([0, *(header.n_rows for header in self.headers)])
-        listed = np.array([rows[0], rows[-1]]) if isinstance(rows, range) else rows
-        ends = np.array([listed.min(), listed.max()])
-        first, last = (starts.searchsorted(ends, side="right") - 1).tolist()
-        here, before = replace(self, headers=self.headers[first : last + 1]), int(starts[first])
-        if isinstance(rows, range):
-            return here, range(rows.start - before, rows.stop - before, rows.step)
-        return here, rows - before
+        pieces = [piece for piece in rows.pieces if len(piece)]
+        ends = [one[:: max(1, len(one) - 1)] if isinstance(one, range) else one for one in pieces]
+        listed = np.concatenate(ends)
+        low_high = np.array([listed.min(), listed.max()])
+        first, last = (starts.searchsorted(low_high, side="right") - 1).tolist()
+        here = replace(self, headers=self.headers[first : last + 1])
+        return here, rows.shift(-int(starts[first]))
 
     def check_claim(self, n_rows: int) -> None:
         """Refuse what a file claims but does not store, before memory is taken for it.
