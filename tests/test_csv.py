@@ -397,7 +397,7 @@ def test_memory_is_bounded_where_rows_grow(tmp_path):
     path = put(tmp_path / "a.csv", "1,a\n" * 60_000 + f"2,{'b' * 200_000}\n" * 60)
     ds = labeled.open_dataset(path, columns="separate")
     assert ds.n_rows == 60_060
-    assert len(list(ds.batches(64, memory="48 MiB", threads=0))) == 939
+    assert len(list(ds.batches(64, memory="64 MiB", threads=0))) == 939
     assert ds.subset([-1])["column_1"].values[0] == "b" * 200_000
 
 

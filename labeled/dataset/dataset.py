@@ -507,7 +507,8 @@ class Dataset(Viewed):
         """
         from labeled.dataset.to_xarray import read_block
 
-        return read_block(self._sources[name], self.selection(name)[start:stop])
+        rows = self.selection(name)[start:stop]  # refuses an unknown name
+        return read_block(self._sources[name], rows)
 
     def chunk_rows(self, name: str) -> int:
         """Return how many rows of a dense source are stored, and so read, together.
