@@ -65,7 +65,7 @@ def chunk_figures(folder: Path, n: int) -> Figures:
         "open_s": open_seconds(path),
         "graph_s": graph_s,
         "index_s": indexed,
-        "index_bytes": index.nbytes,
+        "index_bytes": index.table.nbytes,
     }
 
 

@@ -141,35 +141,20 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
-    rows: Rows | None = None
-    if type(src) is not np.ndarray:
-        if isinstance(src, Taken):
-            src, rows = src.src, plan.checked_rows(src.rows, src.src.shape[0])
-        if not isinstance(src, np.ndarray | np.generic):
-            return _in_its_library(src, rows, axes, out, dtype, scale, shift)
-        src = np.asarray(src)
-    if threads is not None and threads < 1:
-        raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
-    found = plan.plan_of(
-        src.shape, src.strides, src.dtype, tuple(axes), dtype,
-        None if scale is None else np.asarray(scale).shape,
-        None if shift is None else np.asarray(shift).shape, None if rows is None else rows.shape,
-    )  # fmt: skip
-    result = plan.checked_out(out, found.shape, found.final, src)
-    if found.plain:
-        result[...] = src if found.still else src.transpose(found.order)
-        return result
-    if found.size == 0:
-        return result
-    if found.scaled:
-        scale = plan.checked_factor("scale", scale, found.compute)
-        shift = plan.checked_factor("shift", shift, found.compute)
-    if not compiled.run(found, result, src, rows, scale, shift, threads):
-        _by_tiles(found, result, src, rows, scale, shift, threads)
-    return result
+    return _copied(src, None, axes, out, dtype, scale, shift, threads)
 
 
-def gather(src: Any, rows: Any, axes: Sequence[int], **how: Any) -> Any:
+def gather(
+    src: Any,
+    rows: Any,
+    axes: Sequence[int],
+    *,
+    out: Any = None,
+    dtype: Any = None,
+    scale: Any = None,
+    shift: Any = None,
+    threads: int | None = None,
+) -> Any:
     """Copy chosen rows of an array into another order of its axes, in one pass.
 
     Equal to ``copy(src[rows], axes, ...)`` without the array of gathered rows in between.
@@ -180,7 +165,7 @@ def gather(src: Any, rows: Any, axes: Sequence[int], **how: Any) -> Any:
         At least one axis; rows lie along axis 0.
     rows : 1-D array of integers
         In any order, repeats allowed; negative ones count from the end.
-    axes, **how
+    axes, out, dtype, scale, shift, threads
         As for :func:`copy`, with ``src[rows]`` in the place of `src`.
 
     Raises
@@ -203,7 +188,39 @@ def gather(src: Any, rows: Any, axes: Sequence[int], **how: Any) -> Any:
     if getattr(src, "ndim", 1) == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
     _namespace(src)
-    return copy(Taken(src, plan.checked_rows(rows, src.shape[0])), axes, **how)
+    chosen = plan.checked_rows(rows, src.shape[0])
+    return _copied(src, chosen, axes, out, dtype, scale, shift, threads)
+
+
+def _copied(
+    src: Any, rows: Rows | None, axes: Sequence[int], out: Any, dtype: Any, scale: Any,
+    shift: Any, threads: int | None,
+) -> Any:  # fmt: skip
+    if type(src) is not np.ndarray:
+        if isinstance(src, Taken):
+            src, rows = src.src, plan.checked_rows(src.rows, len(src.src))
+        if not isinstance(src, np.ndarray | np.generic):
+            return _in_its_library(src, rows, axes, out, dtype, scale, shift)
+        src = np.asarray(src)
+    if threads is not None and threads < 1:
+        raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
+    found = plan.plan_of(
+        src.shape, src.strides, src.dtype, tuple(axes), dtype,
+        None if scale is None else np.asarray(scale).shape,
+        None if shift is None else np.asarray(shift).shape, None if rows is None else rows.shape,
+    )  # fmt: skip
+    result = plan.checked_out(out, found.shape, found.final, src)
+    if found.plain:
+        result[...] = src if found.still else src.transpose(found.order)
+        return result
+    if found.size == 0:
+        return result
+    if found.scaled:
+        scale = plan.checked_factor("scale", scale, found.compute)
+        shift = plan.checked_factor("shift", shift, found.compute)
+    if not compiled.run(found, result, src, rows, scale, shift, threads):
+        _by_tiles(found, result, src, rows, scale, shift, threads)
+    return result
 
 
 # ---------------------------------------------------------------- tiles, by NumPy alone
