@@ -87,7 +87,7 @@ def batches(
     >>> [batch["t"].shape for batch in batches(steps.chunk(time=3), 4, dim="time")]
     [(4, 2), (2, 2)]
     """
-    asked = BatchOptions(batch_size, **options)  # type: ignore[arg-type]
+    asked = BatchOptions(batch_size, **options)  # type: ignore[arg-type]  # checked above
     obj = _as_dataset(obj, dim)
     found = [name for name, array in obj.data_vars.items() if dim in array.dims]
     if not found:

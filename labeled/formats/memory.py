@@ -1,4 +1,4 @@
-"""Memory: how much a process may have, where bytes of a file are read to, how rows move in it.
+"""Memory: how much a process may have, and texts take; where bytes are read to; how rows move.
 
 Whoever takes more memory than allowed is ended by the system without a word, so the limit is
 known before: that of the machine, or of the control groups that a process is in (Docker,
@@ -18,13 +18,16 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from labeled.errors import ReadError
 from labeled.formats.region import Array, Ints
 from labeled.permute import compiled
 from labeled.permute.plan import address_of
@@ -199,3 +202,34 @@ def items(rows: Array, row_bytes: int) -> Array:
 def _kernels() -> Any:
     """Return compiled loops, which import numba."""
     return importlib.import_module("labeled.permute.kernels")
+
+
+# what texts take
+
+
+TEXT_BYTES = 256  # of a text in memory, as long as none has been read
+# texts that are read first, and at how many places, to estimate their length
+FIRST_TEXTS, TEXT_PLACES = 64, 8
+
+
+def text_sizes(rows: Array) -> Ints:
+    """Return what each row of texts takes in memory, itself included."""
+    sizes = np.full(len(rows), rows.nbytes // max(len(rows), 1))
+    if rows.dtype.hasobject and rows.size:
+        each = np.fromiter(map(sys.getsizeof, rows.flat), np.int64, rows.size)
+        sizes += each.reshape(len(rows), -1).sum(axis=1)
+    return sizes
+
+
+def text_row_bytes(read: Callable[[int, int], Array], n_rows: int) -> int:
+    """Return what a row of texts takes in memory, as far as a few from several places tell.
+
+    Places that cannot be read are passed over: reading them in earnest says why.
+    """
+    few, sizes = FIRST_TEXTS // TEXT_PLACES, []
+    starts = np.linspace(0, max(n_rows - few, 0), TEXT_PLACES, dtype=np.int64)
+    for start in np.unique(starts).tolist():
+        with suppress(ReadError):
+            sizes.append(text_sizes(np.asarray(read(start, min(start + few, n_rows)))))
+    found = np.concatenate(sizes) if sizes else np.zeros(0)
+    return max(int(found.mean()), 1) if len(found) else TEXT_BYTES

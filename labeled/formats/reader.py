@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from operator import add
@@ -35,10 +33,6 @@ from labeled.selection import rows_of, runs_of, spread
 
 # what one thread reads at a time: so much stays in a core's cache while it is decoded
 PIECE_BYTES = 512 * 1024
-
-TEXT_BYTES = 256  # of a text in memory, as long as none has been read
-# texts that are read first, and at how many places, to estimate their length
-FIRST_TEXTS, TEXT_PLACES = 64, 8
 
 FEW_RUNS = 8  # so many runs are cut at chunks one by one
 
@@ -141,29 +135,6 @@ def read_rows(reader: Reader, rows: Rows) -> Array:
 def row_nbytes(row_shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return the bytes of one row as handed out."""
     return math.prod(row_shape) * dtype.itemsize
-
-
-def text_sizes(rows: Array) -> Ints:
-    """Return what each row of texts takes in memory, itself included."""
-    sizes = np.full(len(rows), rows.nbytes // max(len(rows), 1))
-    if rows.dtype.hasobject and rows.size:
-        each = np.fromiter(map(sys.getsizeof, rows.flat), np.int64, rows.size)
-        sizes += each.reshape(len(rows), -1).sum(axis=1)
-    return sizes
-
-
-def text_row_bytes(read: Callable[[int, int], Array], n_rows: int) -> int:
-    """Return what a row of texts takes in memory, as far as a few from several places tell.
-
-    Places that cannot be read are passed over: reading them in earnest says why.
-    """
-    few, sizes = FIRST_TEXTS // TEXT_PLACES, []
-    starts = np.linspace(0, max(n_rows - few, 0), TEXT_PLACES, dtype=np.int64)
-    for start in np.unique(starts).tolist():
-        with suppress(ReadError):
-            sizes.append(text_sizes(np.asarray(read(start, min(start + few, n_rows)))))
-    found = np.concatenate(sizes) if sizes else np.zeros(0)
-    return max(int(found.mean()), 1) if len(found) else TEXT_BYTES
 
 
 def count(rows: Rows) -> int:

@@ -40,7 +40,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import is_remote
 from labeled.formats.cf import DecodingReader, decode
 from labeled.formats.header import CF, SourceHeader, decode_text, is_text
-from labeled.formats.memory import BLOCK_BYTES
+from labeled.formats.memory import BLOCK_BYTES, text_row_bytes
 from labeled.formats.reader import (
     PIECE_BYTES,
     Io,
@@ -51,7 +51,6 @@ from labeled.formats.reader import (
     pieces,
     read_rows,
     row_nbytes,
-    text_row_bytes,
 )
 from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
 from labeled.formats.registry import format_named
@@ -251,7 +250,7 @@ class Source:
 
     @cached_property
     def held_row_bytes(self) -> int:
-        """The same with the texts that a row refers to, as long as a few that are read here."""
+        """Bytes of a row and of the texts it refers to, taken to be like a few of them."""
         if self.ragged is not None:
             return self.row_bytes
         reader = self.reader()

@@ -182,6 +182,7 @@ class _Odd(NamedTuple):
 
 
 def _odd_label(new: SourceToWrite, old: SourceToWrite) -> _Odd | None:
+    """Return the first class or position whose names differ."""
     names, were = class_names_of(new.attrs), class_names_of(old.attrs)
     for n, name in names.items():
         if were.get(n, name) != name:

@@ -32,7 +32,7 @@ from labeled.formats.cf import FILLS, time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import member_names, ragged_attrs
 from labeled.formats.hdf5.writing import Names, storable, storable_text, vlen_dtype
-from labeled.formats.reader import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
+from labeled.formats.memory import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Flat, Rows, block_cuts, dtypes_of, elements_of, offsets_of

@@ -22,10 +22,12 @@ from labeled.compat.mxnet.recordio import pack as pack
 from labeled.compat.mxnet.recordio import pack_img as pack_img
 from labeled.compat.mxnet.recordio import unpack as unpack
 from labeled.compat.mxnet.recordio import unpack_img as unpack_img
-from labeled.errors import LabeledError as MXNetError  # noqa: F401 (old code catches it)
+from labeled.errors import LabeledError
 
 # the names of the Julia package for the same iterators
 CSVProvider, ImageRecordProvider, MNISTProvider = CSVIter, ImageRecordIter, MNISTIter
+
+MXNetError = LabeledError  # which old code catches
 
 # the modules of this package, and the paths by which old code imports what is there
 MODULES = {"": ("", ".base", ".io"), ".recordio": (".recordio",)}

@@ -48,7 +48,7 @@ from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, 
 from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.header import FileStamp, SourceHeader
-from labeled.formats.memory import put_rows, scratch
+from labeled.formats.memory import put_rows, scratch, text_row_bytes
 from labeled.formats.reader import (
     PIECE_BYTES,
     UNSTORED,
@@ -64,7 +64,6 @@ from labeled.formats.reader import (
     put_parts,
     read_rows,
     row_nbytes,
-    text_row_bytes,
 )
 from labeled.formats.region import (
     GAP_BYTES,
@@ -87,9 +86,6 @@ log = logging.getLogger(__name__)
 
 # rows read through between others: a call costs as much as copying them
 H5PY_GAP_BYTES = 256 * 1024
-
-# texts that a call reads at most: of so much a thread is taken to hold twice
-H5PY_TEXT_BYTES = PIECE_BYTES
 
 PIECE_VALUES = 1 << 16  # values that are read at a time, at least
 
@@ -201,8 +197,8 @@ class H5pyReader(FileReader):
             with h5_of(self.source.file) as file, naming_rows(self.source, start, stop, Exception):
                 return np.asarray(file[self.source.key][(slice(start, stop), *self._box)])
 
-        each = text_row_bytes(read, self.n_rows)
-        return max(1, H5PY_TEXT_BYTES // each), H5PY_GAP_BYTES // each
+        each = text_row_bytes(read, self.n_rows)  # `memory=` counts two pieces for a thread
+        return max(1, PIECE_BYTES // each), H5PY_GAP_BYTES // each
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         require_filters(self.source)
