@@ -9,7 +9,16 @@ from importlib.util import find_spec
 import pytest
 
 from benchmarks.gpu import first_contact
-from benchmarks.gpu.first_contact import ALWAYS, NO_GPU, ORDERS, PARTS, main, measured_apart
+from benchmarks.gpu.first_contact import (
+    ALWAYS,
+    BATCHES,
+    NO_GPU,
+    ORDERS,
+    PARTS,
+    ROW_BYTES,
+    main,
+    measured_apart,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -33,22 +42,33 @@ def test_without_a_gpu_it_says_so_and_measures_nothing(capsys):
 def test_every_part_runs_on_the_host(tmp_path, capsys):
     out = tmp_path / "host.json"
     some = [name for name in PARTS if name not in (*ALWAYS, "tests", "torch")]
-    only = [word for part in some for word in ("--only", part)]
-    assert main(["--host", "--together", "--gib", "0.002", "--out", str(out), *only]) == 0
+    skip = ["--skip", "tests", "--skip", "torch"]
+    assert main(["--host", "--together", "--gib", "0.002", "--out", str(out), *skip]) == 0
     found = json.loads(out.read_text())
     assert list(found) == [*ALWAYS, *some]
     assert not failures(found), found
     assert "says nothing of a GPU" in found["environment"]["card"]
     assert set(found["environment"]["loads"]) == {"device", "dask-cuda"}
     assert found["right"] == {"equal": True, "batches": found["right"]["batches"]}
-    assert set(found["permutes"]["u8"]["of_d2d"]) == set(ORDERS)
+    assert set(found["permutes"]["u8"]["each"]["of_d2d"]) == set(ORDERS)
     assert all(one["right"] for one in found["permutes"].values())
     assert len(ORDERS) == 24
-    assert set(found["resident"]) == {"moved", "to float32, scaled"}
+    kept = {f"{name}, {size}" for name in ("moved", "to f32, scaled") for size in BATCHES}
+    assert set(found["resident"]) == kept
+    assert found["copies"]["reads"] == max(found["copies"]["reads, threads"].values())
+    for row in found["files"].values():
+        rate = row["bytes_per_s"]
+        assert rate / found["copies"]["h2d"] == pytest.approx(row["of_h2d"])
+        assert rate / found["copies"]["reads"] == pytest.approx(row["of_reads"])
+    told = found["profile"]["stats"]
+    assert told["n_bytes"] == told["n_rows"] * ROW_BYTES
+    assert told["wall_s"] + told["consumer_s"] <= found["profile"]["epoch"]["s"]
     equal = {name: value for name, value in found["cluster"].items() if name.endswith("equal")}
     assert len(equal) == 4
     assert all(equal.values()), equal
-    assert "overlap" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "\noverlap: read_s" in printed
+    assert len(printed) < 9000  # only the last 12,000 characters of a call may be seen
 
 
 def test_parts_run_apart_and_a_dead_one_costs_no_other(tmp_path, monkeypatch):

@@ -1,6 +1,6 @@
 """What a GPU gets of all this: copies, permutes, files to batches, kept splits, a cluster.
 
-    python -m benchmarks.gpu.first_contact [--gib 2] [--only PART] [--out FILE]
+    python -m benchmarks.gpu.first_contact [--gib 2] [--only PART] [--skip PART] [--out FILE]
     python -m benchmarks.gpu.first_contact --host --gib 0.05  # tries it; says nothing of a GPU
 
 Runs alone, from the folder of the repository, and needs one GPU, on which nothing else runs, CuPy
@@ -8,16 +8,19 @@ with NVRTC, and what labeled itself needs. Where something else is missing (dist
 torch, what a test imports), its part or row says so, and the others go on. Two GiB a file and eight
 minutes are enough for all parts; ``--limit-s`` bounds them, and what there is no time for is told.
 They come in the order of their worth, so a second run takes those that are missing: ``--only
-cluster --only latency``. Tests alone are ``pytest -m gpu``.
+cluster --only latency``. Tests come last; alone they are ``pytest -m gpu``, and ``--skip tests``
+leaves them out.
 
 Every part runs in a process of its own, so that one that fails, dies or takes too long costs no
 other, and no row of it that was measured before; processes that it leaves behind are ended. JSON is
 written after each of them. Files are smaller than asked for where disk, memory or GPU are small.
 
 Every figure is a median of repeats with the device waited for on both sides; rates of batches
-are those of whole epochs from the page cache, with a consumer that adds up every element on the
-device. The bounds are measured in the same run: pinned memory to device, and device to device.
-torch's loader is measured where it is installed.
+are those of whole epochs from the page cache, in bytes of rows in the file's own dtype, with a
+consumer that touches every cache line of a batch on the device, if not said otherwise. The bounds
+are measured in the same run: pinned memory to device, device to device, and page cache to pinned
+memory by threads that do nothing else. torch's loader is measured where it is installed.
+The table leaves out the figures of each order of axes, which are in the JSON.
 """
 
 from __future__ import annotations
@@ -35,14 +38,15 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from functools import partial
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, process_time, thread_time
 from typing import IO, Any
 
 import h5py
@@ -52,7 +56,6 @@ import xarray as xr
 import labeled
 from labeled import permute
 from labeled.device import Device
-from labeled.display.text import table
 from labeled.loader.plan import device_of
 from labeled.spaces import Conv2DSpace
 
@@ -212,7 +215,11 @@ def find_card(host: bool) -> Card:
 # ---------------------------------------------------------------- files and loaders
 ROW_SHAPE = (3, 64, 64)
 NAMES = ("batch", "channel", "height", "width")
-LARGE_BATCH = 48 * MIB
+ROW_BYTES = 3 * 64 * 64  # of uint8
+SMALL_BATCH = 192 << 10  # as much as 64 rows of 3 x 32 x 32
+LARGE_BATCH = 32 * MIB
+BATCHES = {"1 MiB": MIB, "8 MiB": 8 * MIB, "32 MiB": LARGE_BATCH, "128 MiB": 128 * MIB}
+SCALED: Figures = {"dtype": "float32", "scale": 1 / 255}
 CHUNK_ROWS = 64
 
 
@@ -224,6 +231,15 @@ def failed(error: Exception) -> Figures:
     """Return what stands for figures that there are none of, and how it came to that."""
     lines = "".join(traceback.format_exception(error)).splitlines()
     return {"failed": f"{type(error).__name__}: {error}"[:500], "lines": lines[-MAX_LINES:]}
+
+
+def touched(array: Any) -> None:
+    """Read an item of every cache line of a batch: all of them take longer than copies."""
+    array.reshape(len(array), -1)[:, :: 128 // array.dtype.itemsize].sum(axis=1, dtype=np.float32)
+
+
+def unused(array: Any) -> None:
+    """Leave a batch as it is: it is made all the same."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +271,8 @@ class Bench:
 
     def random(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """Return an array of the device: numbers that repeat every 1024 rows at most."""
-        host = np.random.default_rng(0).integers(0, 256, (min(shape[0], 1024), *shape[1:]))
+        few = min(shape[0], 1024), *shape[1:]
+        host = np.random.default_rng(0).integers(0, 256, few, np.uint8)
         part = self.card.xp.asarray(host.astype(dtype))
         return self.card.xp.concatenate([part] * -(-shape[0] // len(part)))[: shape[0]]
 
@@ -291,31 +308,43 @@ class Bench:
         return str(path)
 
     def loader(
-        self, stored: str, batch_bytes: int, codec: str | None = None, **options: Any
+        self,
+        stored: str,
+        batch_bytes: int,
+        codec: str | None = None,
+        n_rows: int | None = None,
+        **options: Any,
     ) -> Any:
         dataset = labeled.open_dataset(self.file(stored, codec))
+        if n_rows is not None:
+            dataset = dataset.subset(slice(0, n_rows))
         row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(stored).itemsize
         rows = max(1, min(batch_bytes // row_bytes, dataset.n_rows // 4))
         known = {"memory": max(8 * batch_bytes, 64 * MIB), "device": self.card.device}
         return dataset.batches(rows, **{**known, **options})
 
-    def epoch(self, loader: Any, more: Callable[[Any], object] | None = None) -> float:
-        """Seconds of an epoch whose every element is added up on the device."""
+    def epoch(self, loader: Any, use: Callable[[Any], object] = touched) -> float:
+        """Seconds of an epoch whose every batch is used on the device."""
         self.card.wait()
         began = perf_counter()
         for batch in loader:
-            array = batch["images"].data
-            array.sum(dtype=np.float32)
-            if more is not None:
-                more(array)
+            use(batch["images"].data)
         self.card.wait()
         return perf_counter() - began
 
-    def rate(self, loader: Any) -> float:
-        """Stored bytes a second, of three epochs after one that warms up."""
-        self.epoch(loader)
-        seconds = statistics.median(self.epoch(loader) for _ in range(3))
-        return float(loader.stats().n_bytes / seconds)
+    def rate(self, loader: Any, use: Callable[[Any], object] = touched) -> Figures:
+        """Stored bytes a second, of three epochs after one that warms up, and time a batch.
+
+        ``loader_us`` is what of this time the caller's thread is in the loader, in the last epoch.
+        """
+        self.epoch(loader, use)
+        seconds = statistics.median(self.epoch(loader, use) for _ in range(3))
+        told = loader.stats()
+        return {
+            "bytes_per_s": told.n_bytes / seconds,
+            "batch_us": seconds / told.n_batches * 1e6,
+            "loader_us": told.wall_s / told.n_batches * 1e6,
+        }
 
 
 # ---------------------------------------------------------------- arrays on the device
@@ -323,27 +352,53 @@ ORDERS = ["".join(order) for order in itertools.permutations("bc01")]
 
 
 def copies(bench: Bench) -> Figures:
-    """Pinned memory to device, and device to device, in bytes a second."""
+    """The bounds in bytes a second: pinned memory to device, device to device, and reads."""
     n = max(bench.nbytes // 8, MIB)
     host, one = bench.card.pinned(n), bench.card.xp.zeros(n, np.uint8)
     two = bench.card.xp.zeros(n, np.uint8)
     to_device = bench.card.seconds(lambda: bench.card.upload(host, one))
     within = bench.card.kernel_seconds(lambda: bench.card.copy(one, two))
-    return {"nbytes": n, "h2d": n / to_device, "d2d": 2 * n / within}
+    out = {"nbytes": n, "h2d": n / to_device, "d2d": 2 * n / within}
+    bench.tell(out)
+    tells = replace(bench, tell=lambda rows: bench.tell(out | {"reads, threads": rows}))
+    path, room = bench.file("uint8"), bench.card.pinned(READ_ROOM)
+    by_threads = tells.rows({str(n): partial(read_rate, path, room, n) for n in READ_THREADS})
+    best = max((rate for rate in by_threads.values() if isinstance(rate, float)), default=NAN)
+    return out | {"reads": best, "reads, threads": by_threads}
 
 
-def permutes(bench: Bench, d2d: float) -> Figures:
+READ_THREADS, READ_PIECE, READ_ROOM = (1, 2, 4, 8, 12, 15), 2 * MIB, 128 * MIB
+
+
+def read_rate(path: str, room: Any, n_threads: int) -> float:
+    """Bytes a second, page cache to memory, of threads that do nothing else: the best of four."""
+    nbytes, mine = os.path.getsize(path), len(room) // n_threads // READ_PIECE
+
+    def read(number: int) -> None:
+        for turn, at in enumerate(range(number * READ_PIECE, nbytes, n_threads * READ_PIECE)):
+            place = (number * mine + turn % mine) * READ_PIECE
+            os.preadv(file.fileno(), [room[place : place + READ_PIECE]], at)
+
+    found = []
+    with open(path, "rb") as file, ThreadPoolExecutor(n_threads) as pool:
+        for _ in range(4):
+            began = perf_counter()
+            list(pool.map(read, range(n_threads)))
+            found.append(perf_counter() - began)
+    return nbytes / min(found)
+
+
+def permutes(bench: Bench, bounds: Figures) -> Figures:
     """Every order of four axes, moved, and cast and scaled: against a plain device copy.
 
     ``of_library`` is against what the array library itself does for the same result.
     """
-    kinds = {
+    kinds: dict[str, tuple[Any, Figures]] = {
         "u8": (np.uint8, {}),
-        "f16": (np.float16, {}),
         "f32": (np.float32, {}),
-        "u8 to f32, scaled": (np.uint8, {"dtype": np.float32, "scale": 1 / 255}),
-        "u8 to f16, scaled": (np.uint8, {"dtype": np.float16, "scale": 1 / 255}),
+        "u8 to f32, scaled": (np.uint8, SCALED),
     }
+    d2d = bounds["d2d"]
     return bench.rows({name: partial(of_kind, bench, d2d, *kind) for name, kind in kinds.items()})
 
 
@@ -353,17 +408,17 @@ def of_kind(bench: Bench, d2d: float, dtype: Any, options: Figures) -> Figures:
     src = bench.random((max(rows // np.dtype(dtype).itemsize, 2), 3, 224, 224), dtype)
     item = np.dtype(dtype).itemsize + np.dtype(options.get("dtype", dtype)).itemsize
     found = {order: of_order(bench, src, order, options) for order in ORDERS}
-    out: Figures = {
-        "nbytes": src.nbytes,
+    each = {
         "of_d2d": {o: src.size * item / one["ours"] / d2d for o, one in found.items()},
         "of_library": {o: one["library"] / one["ours"] for o, one in found.items()},
-        "right": all(one["right"] for one in found.values()),
     }
-    for name in ("of_d2d", "of_library"):
-        values = list(out[name].values())
-        out[f"{name}, median"] = statistics.median(values)
-        out[f"{name}, worst"] = min(values)
-    return out
+    out: Figures = {"right": all(one["right"] for one in found.values())}
+    for name, values in each.items():
+        out[f"{name}, median"] = statistics.median(values.values())
+        worst = sorted(values, key=values.__getitem__)[:4]
+        out[f"{name}, worst"] = values[worst[0]]
+        out[f"{name}, worst orders"] = " ".join(f"{o}:{values[o]:.3g}" for o in worst)
+    return out | {"nbytes": src.nbytes, "each": each}
 
 
 def of_order(bench: Bench, src: Any, order: str, options: Figures) -> Figures:
@@ -376,27 +431,28 @@ def of_order(bench: Bench, src: Any, order: str, options: Figures) -> Figures:
             moved = (moved.astype(np.float32) * np.float32(options["scale"])).astype(
                 options["dtype"]
             )
-        return xp.ascontiguousarray(moved)
+            return xp.ascontiguousarray(moved)
+        return moved.copy()  # also where nothing moves
 
     few = src[:65]
     return {
         "ours": bench.card.kernel_seconds(lambda: permute.copy(src, axes, **options)),
-        "library": bench.card.kernel_seconds(library),
+        "library": bench.card.kernel_seconds(library, calls=3, repeats=3),
         "right": bool((permute.copy(few, axes, **options) == library(few)).all()),
     }
 
 
-def gathers(bench: Bench, d2d: float) -> Figures:
+def gathers(bench: Bench, bounds: Figures) -> Figures:
     """Shuffled rows, cast and scaled: one pass."""
     n = max(bench.nbytes // 8 // (3 * 224 * 224), 4)
     src, rows = bench.random((n, 3, 224, 224), np.uint8), np.random.default_rng(1).permutation(n)
 
     def measured(dtype: str, order: str) -> float:
-        changes = {"dtype": dtype, "scale": 1 / 255} if dtype == "float32" else {}
+        changes = SCALED if dtype == "float32" else {}
         axes = tuple("bc01".index(axis) for axis in order)
         moved = n * 3 * 224 * 224 * (1 + np.dtype(dtype).itemsize)
         seconds = bench.card.kernel_seconds(lambda: permute.gather(src, rows, axes, **changes))
-        return moved / seconds / d2d
+        return float(moved / seconds / bounds["d2d"])
 
     return bench.rows(
         {
@@ -408,20 +464,31 @@ def gathers(bench: Bench, d2d: float) -> Figures:
 
 
 def latency(bench: Bench) -> Figures:
-    """Microseconds of one permute of a small batch, the device waited for."""
+    """Microseconds of one small batch of a file, and of one permute, the device waited for.
 
-    def measured(shape: tuple[int, ...], options: Figures) -> float:
+    Beside batches that are made on the device: those of the host, each copied there by itself.
+    Nothing uses either.
+    """
+
+    def permuted(shape: tuple[int, ...], options: Figures) -> float:
         src = bench.random(shape, np.uint8)
         work = partial(permute.copy, src, (1, 2, 3, 0), **options)
         return bench.card.seconds(work, repeats=50) * 1e6
 
-    return bench.rows(
-        {
-            f"{'x'.join(map(str, shape))} {name}": partial(measured, shape, options)
-            for shape in ((16, 3, 32, 32), (256, 3, 32, 32), (64, 3, 224, 224))
-            for name, options in (("move", {}), ("scaled", {"dtype": "f4", "scale": 1 / 255}))
-        }
-    )
+    def batches(shuffle: Any) -> Figures:
+        options: Figures = {"shuffle": shuffle, "seed": 1, "n_rows": 64 * MIB // ROW_BYTES}
+        found = bench.rate(bench.loader("uint8", SMALL_BATCH, **options), unused)
+        host = bench.loader("uint8", SMALL_BATCH, device="cpu", **options)
+        return found | {"host_and_copy_us": bench.rate(host, bench.card.xp.asarray)["batch_us"]}
+
+    works: dict[str, Callable[[], Any]] = {
+        f"192 KiB of a file, {shuffle or 'file order'}": partial(batches, shuffle)
+        for shuffle in (False, "full")
+    }
+    for shape in ((16, 3, 32, 32), (256, 3, 32, 32), (64, 3, 224, 224)):
+        for name, options in {"move": Figures(), "scaled": SCALED}.items():
+            works[f"{'x'.join(map(str, shape))} {name}"] = partial(permuted, shape, options)
+    return bench.rows(works)
 
 
 # ---------------------------------------------------------------- from files to batches
@@ -439,32 +506,64 @@ def right(bench: Bench) -> Figures:
     return {"equal": True, "batches": n}
 
 
-def files(bench: Bench, h2d: float) -> Figures:
-    """File in the page cache to batches on the device, against the copy alone."""
+def files(bench: Bench, bounds: Figures) -> Figures:
+    """File in the page cache to batches on the device, against the copy and the reads alone."""
 
-    def plain(dtype: str, shuffle: Any) -> Figures:
-        loader = bench.loader(dtype, LARGE_BATCH, shuffle=shuffle, seed=1)
-        rate = bench.rate(loader)
-        told = loader.explain()
-        return {
-            "bytes_per_s": rate,
-            "of_h2d": rate / h2d,
-            "pinned_bytes": told.pinned_bytes,
-            "device_bytes": told.device_bytes,
-        }
+    def row(stored: str, size: str, shuffle: Any = False, **options: Any) -> Figures:
+        options |= {"shuffle": shuffle, "seed": 1}
+        loader = bench.loader(stored, BATCHES[size], **options)
+        found, told = bench.rate(loader), loader.explain()
+        rate = found["bytes_per_s"]
+        found |= {"of_h2d": rate / bounds["h2d"], "of_reads": rate / bounds["reads"]}
+        if "codec" in options:
+            host = bench.rate(bench.loader(stored, BATCHES[size], device="cpu", **options))
+            found |= {"of_host": rate / host["bytes_per_s"]}
+        return found | {"pinned_bytes": told.pinned_bytes, "device_bytes": told.device_bytes}
 
-    def other(**options: Any) -> Figures:
-        loader = bench.loader("uint8", LARGE_BATCH, seed=1, **options)
-        return {"bytes_per_s": bench.rate(loader)}
-
-    works: dict[str, Callable[[], Figures]] = {
-        f"{dtype}, {shuffle or 'file order'}": partial(plain, dtype, shuffle)
-        for dtype in ("uint8", "float32")
-        for shuffle in (False, "full")
+    works = {f"u8 {size}, file order": partial(row, "uint8", size) for size in BATCHES}
+    works |= {
+        "u8 32 MiB, window": partial(row, "uint8", "32 MiB", "window"),
+        "u8 32 MiB, full": partial(row, "uint8", "32 MiB", "full"),
+        "f4 32 MiB, file order": partial(row, "float32", "32 MiB"),
+        "u8 to f32 32 MiB, file order": partial(row, "uint8", "32 MiB", **SCALED),
+        "gzip u8 32 MiB, window": partial(row, "uint8", "32 MiB", "window", codec="gzip"),
     }
-    works["uint8 to float32, scaled"] = partial(other, dtype="float32", scale=1 / 255)
-    works["gzip, decoded by host threads"] = partial(other, codec="gzip", shuffle="window")
     return bench.rows(works)
+
+
+def profile(bench: Bench) -> Figures:
+    """Where the time of an epoch goes: u8 in file order, batches of 32 MiB.
+
+    ``stats`` are the loader's own, in seconds of one epoch; ``caller_cpu_s`` and ``all_cpu_s``
+    what its caller and all threads computed. Then bytes a second with parts left out, or with
+    other threads.
+    """
+    loader = bench.loader("uint8", LARGE_BATCH)
+    bench.epoch(loader)
+    caller, every = thread_time(), process_time()
+    seconds = bench.epoch(loader)
+    caller, every, told = thread_time() - caller, process_time() - every, loader.explain()
+    job_bytes = told.job_rows * ROW_BYTES
+    out: Figures = {
+        "epoch": {"s": seconds, "caller_cpu_s": caller, "all_cpu_s": every},
+        "stats": {name: value for name, value in asdict(loader.stats()).items() if value},
+        "plan": {name: getattr(told, name) for name in ("threads", "n_buffers", "device_windows")},
+    }
+    out["plan"]["job_bytes"] = job_bytes
+    host, there = bench.card.pinned(job_bytes), bench.card.xp.zeros(job_bytes, np.uint8)
+
+    def rate(use: Callable[[Any], object] = unused, **options: Any) -> float:
+        return float(bench.rate(bench.loader("uint8", LARGE_BATCH, **options), use)["bytes_per_s"])
+
+    def copied() -> float:
+        seconds = bench.card.kernel_seconds(lambda: bench.card.upload(host, there))
+        return float(job_bytes / seconds)
+
+    works: dict[str, Callable[[], float]] = {"used": partial(rate, touched), "not used": rate}
+    works |= {"not used, on the host": partial(rate, device="cpu"), "copies alone": copied}
+    works |= {f"threads={n}": partial(rate, threads=n) for n in (0, 1, 2, 4, 8, 15)}
+    tells = replace(bench, tell=lambda rows: bench.tell(out | {"bytes_per_s": rows}))
+    return out | {"bytes_per_s": tells.rows(works)}
 
 
 def overlap(bench: Bench) -> Figures:
@@ -477,7 +576,9 @@ def overlap(bench: Bench) -> Figures:
     once = bench.card.seconds(lambda: square @ square)
     times = max(1, round(read / len(loader) / once))
 
-    def compute(_: Any = None) -> None:
+    def compute(array: Any = None) -> None:
+        if array is not None:
+            touched(array)
         for _ in range(times):
             square @ square
 
@@ -492,7 +593,7 @@ def overlap(bench: Bench) -> Figures:
 
 
 def torch(bench: Bench) -> Figures:
-    """torch's DataLoader with pinned memory and copies that do not block, on the same file."""
+    """torch's DataLoader with pinned memory and copies that do not block, and ours, on a file."""
     try:
         theirs = import_module("torch")
     except ImportError as error:
@@ -503,44 +604,64 @@ def torch(bench: Bench) -> Figures:
     path = bench.file("uint8")
     with h5py.File(path, "r") as f:
         offset, shape = f["images"].id.get_offset(), f["images"].shape
-    mapped = np.memmap(path, np.uint8, "r", offset, shape)
-    rows = max(1, LARGE_BATCH // int(np.prod(ROW_SHAPE)))
+    mapped = np.memmap(path, np.uint8, "r", offset, shape)[: GIB // ROW_BYTES]
 
     class Batches(data.Dataset):  # type: ignore[misc,name-defined]
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
         def __len__(self) -> int:
-            return len(mapped) // rows
+            return len(mapped) // self.rows
 
         def __getitem__(self, number: int) -> Any:
-            return theirs.from_numpy(mapped[number * rows : (number + 1) * rows].copy())
+            return theirs.from_numpy(mapped[number * self.rows :][: self.rows].copy())
 
-    def measured(workers: int) -> float:
+    def measured(size: str, workers: int) -> Figures:
+        rows = max(1, min(BATCHES[size] // ROW_BYTES, len(mapped) // 4))
         options = {"batch_size": None, "num_workers": workers, "pin_memory": True}
-        loader = data.DataLoader(Batches(), **options)
+        loader = data.DataLoader(Batches(rows), **options)
         found = []
         for _ in range(4):
             began = perf_counter()
             for batch in loader:
-                batch.cuda(non_blocking=True).sum(dtype=theirs.float32)
+                there = batch.cuda(non_blocking=True)
+                there.flatten(1)[:, ::128].sum(1, dtype=theirs.float32)
             theirs.cuda.synchronize()
             found.append(perf_counter() - began)
-        nbytes: int = len(mapped) // rows * rows * mapped[0].nbytes
-        return nbytes / statistics.median(found[1:])
+        rate = len(mapped) // rows * rows * ROW_BYTES / statistics.median(found[1:])
+        ours = bench.rate(bench.loader("uint8", BATCHES[size]))["bytes_per_s"]
+        return {"bytes_per_s": rate, "ours_of_it": ours / rate}
 
     # batches of processes pass through shared memory, of which there may be too little
-    return bench.rows({f"{n} workers, bytes_per_s": partial(measured, n) for n in (0, 2, 8)})
+    works = [("1 MiB", 0), ("1 MiB", 8), ("32 MiB", 0), ("32 MiB", 2), ("32 MiB", 8)]
+    return bench.rows({f"{size}, {n} workers": partial(measured, size, n) for size, n in works})
 
 
-def resident(bench: Bench, h2d: float) -> Figures:
-    """A split that is kept on the device, gathered, cast and scaled there, against its uploads."""
+def resident(bench: Bench, bounds: Figures) -> Figures:
+    """A split kept on the device, gathered and cast there: against copies of batches, and d2d.
+
+    The copied ones come from the file, fully shuffled, too. Nothing uses any of them.
+    """
     loaded = labeled.open_dataset(bench.file("uint8")).load(device=bench.card.device)
-    rows = max(1, min(LARGE_BATCH // int(np.prod(ROW_SHAPE)), loaded.n_rows // 4))
 
-    def measured(**options: Any) -> Figures:
-        rate = bench.rate(loaded.batches(rows, shuffle=True, seed=1, **options))
-        return {"bytes_per_s": rate, "of_h2d": rate / h2d}
+    def measured(size: str, options: Figures) -> Figures:
+        copies = bench.loader("uint8", BATCHES[size], shuffle="full", seed=1)
+        copied = bench.rate(copies, unused)["bytes_per_s"]
+        rows = max(1, min(BATCHES[size] // ROW_BYTES, loaded.n_rows // 4))
+        found = bench.rate(loaded.batches(rows, shuffle="full", seed=1, **options), unused)
+        touches = 1 + np.dtype(options.get("dtype", "uint8")).itemsize  # read and written
+        return found | {
+            "of_copied": found["bytes_per_s"] / copied,
+            "of_d2d": found["bytes_per_s"] * touches / bounds["d2d"],
+        }
 
-    scaled: Figures = {"dtype": "float32", "scale": 1 / 255}
-    return bench.rows({"moved": measured, "to float32, scaled": partial(measured, **scaled)})
+    return bench.rows(
+        {
+            f"{name}, {size}": partial(measured, size, options)
+            for size in BATCHES
+            for name, options in {"moved": Figures(), "to f32, scaled": SCALED}.items()
+        }
+    )
 
 
 # ---------------------------------------------------------------- a cluster
@@ -684,24 +805,25 @@ PARTS: Mapping[str, Callable[..., Figures]] = {
     "environment": environment,
     "copies": copies,
     "right": right,
-    "tests": tests,
     "files": files,
+    "profile": profile,
     "permutes": permutes,
-    "overlap": overlap,
-    "torch": torch,
     "resident": resident,
-    "gathers": gathers,
     "latency": latency,
+    "torch": torch,
+    "overlap": overlap,
+    "gathers": gathers,
     "cluster": cluster,
+    "tests": tests,
 }
 """In the order of their worth, should time end."""
 
 ALWAYS = ("environment", "copies")
-OF_BOUND = {"files": "h2d", "permutes": "d2d", "gathers": "d2d", "resident": "h2d"}
+BOUNDED = ("files", "permutes", "resident", "gathers")
 """Parts that are told in fractions of a rate that was measured before."""
 
-PART_S = {"files": 100.0, "permutes": 120.0, "tests": 150.0, "cluster": 90.0}
-USUAL_S = 60.0
+PART_S = {"files": 60.0, "permutes": 60.0, "torch": 60.0, "tests": 150.0, "cluster": 60.0}
+USUAL_S = 45.0
 """What a part may take, if not said above."""
 
 SAYS_S = 5.0
@@ -710,9 +832,9 @@ SAYS_S = 5.0
 
 def measured(name: str, bench: Bench, bounds: Figures) -> Figures:
     """Return the figures of a part; or what it failed of."""
-    bound = [bounds.get(OF_BOUND[name], NAN)] if name in OF_BOUND else []
+    known = {bound: bounds.get(bound, NAN) for bound in ("h2d", "d2d", "reads")}
     try:
-        return PARTS[name](bench, *bound)
+        return PARTS[name](bench, known) if name in BOUNDED else PARTS[name](bench)
     except Exception as error:  # the other parts should not be lost
         return failed(error)
 
@@ -725,16 +847,8 @@ def measured_apart(
         return {"failed": "no time was left for it"}
     into = folder / f"{name}.json"
     into.unlink(missing_ok=True)
-    asked = [
-        sys.executable,
-        "-X",
-        "faulthandler",
-        "-m",
-        "benchmarks.gpu.first_contact",
-        "--part",
-        name,
-    ]
-    asked += ["--out", str(into), *arguments, "--bounds", json.dumps(bounds)]
+    asked = [sys.executable, "-X", "faulthandler", "-m", "benchmarks.gpu.first_contact"]
+    asked += ["--part", name, "--out", str(into), *arguments, "--bounds", json.dumps(bounds)]
     fault, lines = None, []
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
@@ -775,24 +889,35 @@ NO_GPU = 2
 """What the process ends with where there is nothing to measure."""
 
 
+IN_JSON = ("each", "lines", "packages")
+"""What the table leaves out."""
+
+
 def lines_of(found: Figures) -> list[str]:
-    """Write what was found as one table: part, what, figure."""
-    rows = [("part", "what", "figure")]
+    """Write what was found, short enough to be read where only the end of it is shown."""
+    lines = []
 
-    def walk(part: str, what: str, value: Any) -> None:
-        if isinstance(value, dict):
-            for name, one in value.items():
-                walk(part, f"{what} / {name}" if what else name, one)
-        elif isinstance(value, list):
-            pass  # what was said last: in the JSON
-        elif isinstance(value, float):
-            rows.append((part, what, f"{value / 1e9:.2f} G" if value > 1e7 else f"{value:.4g}"))
-        else:
-            rows.append((part, what, str(value)))
+    def walk(name: str, values: Figures) -> None:
+        told = {what: value for what, value in values.items() if what not in IN_JSON}
+        single = [f"{k} {figure_of(v)}" for k, v in told.items() if not isinstance(v, dict)]
+        if single:
+            lines.append(f"{name}: {'; '.join(single)}")
+        for what, value in told.items():
+            if isinstance(value, dict):
+                walk(f"{name} / {what}", value)
 
-    for part, value in found.items():
-        walk(part, "", value)
-    return table(rows)
+    for part, values in found.items():
+        walk(part, values)
+    return lines
+
+
+def figure_of(value: Any) -> str:
+    """Write a figure with three digits, ``G`` for 1e9, or the beginning of a text."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).replace("\n", " ")[:110]
+    if abs(value) >= 1e7:
+        return f"{value / 1e9:.3g}G"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
@@ -805,6 +930,9 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--gib", type=float, default=2.0, help="size of a file, in GiB")
     parser.add_argument(
         "--only", action="append", default=[], choices=list(PARTS), help="may come again"
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], choices=list(PARTS), help="may come again"
     )
     parser.add_argument("--out", type=Path, help="where JSON goes")
     parser.add_argument("--cache", type=Path, help="folder of files, kept between runs")
@@ -838,15 +966,16 @@ def main(arguments: list[str] | None = None) -> int:
         same = ["--gib", str(nbytes / GIB), "--cache", str(cache), *["--host"] * options.host]
         found: Figures = {}
         for name in PARTS:
-            if options.only and name not in (*ALWAYS, *options.only):
+            if name in options.skip or (options.only and name not in (*ALWAYS, *options.only)):
                 continue
-            bounds = found.get("copies", {})
+            began, bounds = monotonic(), found.get("copies", {})
             if options.together:
                 found[name] = measured(name, bench, bounds)
             else:
                 limit_s = min(PART_S.get(name, USUAL_S), end - monotonic())
                 found[name] = measured_apart(name, same, bounds, limit_s, Path(folder))
-            print(f"{name}: {json.dumps(found[name], default=str)}", flush=True)
+            fault = figure_of(found[name].get("failed", ""))
+            print(f"{name}: {monotonic() - began:.1f} s {fault}".rstrip(), flush=True)
             if options.out is not None:
                 written(found, options.out)
     print("\n".join(lines_of(found)))
