@@ -320,7 +320,9 @@ class Bench:
             dataset = dataset.subset(slice(0, n_rows))
         row_bytes = int(np.prod(ROW_SHAPE)) * np.dtype(stored).itemsize
         rows = max(1, min(batch_bytes // row_bytes, dataset.n_rows // 4))
-        known = {"memory": max(8 * batch_bytes, 64 * MIB), "device": self.card.device}
+        wider = np.dtype(options.get("dtype", stored)).itemsize // np.dtype(stored).itemsize
+        memory = max(8 * batch_bytes * wider, 64 * MIB)  # batches count as they are handed out
+        known = {"memory": memory, "device": self.card.device}
         return dataset.batches(rows, **{**known, **options})
 
     def epoch(self, loader: Any, use: Callable[[Any], object] = touched) -> float:
