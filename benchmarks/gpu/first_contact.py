@@ -728,7 +728,7 @@ def add_up(acc: int, batch: Any) -> int:
 
 # ---------------------------------------------------------------- tests
 HERE = Path(__file__).resolve().parents[2]
-FILES = ("test_gpu.py", "test_spaces_convert.py")
+FILES = ("test_gpu.py", "test_gpu_arrays.py", "test_gpu_batches.py", "test_spaces_convert.py")
 LOOK_S = 2.0
 MAX_TOLD = 20
 PROCESSES = 4
