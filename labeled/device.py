@@ -559,6 +559,10 @@ class Device:
         """Return host values on the device, once they are there."""
         return host
 
+    def kept(self, host: HostArray) -> Array:
+        """Return host values on the device, which any stream may read from now on."""
+        return self.asarray(host)
+
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return new host memory that copies to the device may start from at any time.
 
@@ -677,6 +681,13 @@ class CudaDevice(Device):
         with at_gpu(self.number) as cupy:
             return cupy.asarray(host)
 
+    def kept(self, host: HostArray) -> Array:
+        with at_gpu(self.number) as cupy:  # `asarray` would pin as much, and keep that
+            made = cupy.empty(host.shape, host.dtype)
+            made.set(host)
+            cupy.cuda.get_current_stream().synchronize()
+            return made
+
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         with at_gpu(self.number) as cupy:
             n_bytes = max(1, math.prod(shape) * dtype.itemsize)
@@ -741,7 +752,7 @@ class Resident:
         with self._lock:
             key = id(host)
             if key not in self._there:
-                self._there[key] = self.device.asarray(host)
+                self._there[key] = self.device.kept(host)
                 weakref.finalize(host, self._there.pop, key, None)
             return self._there[key]
 

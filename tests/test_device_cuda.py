@@ -9,7 +9,7 @@ import types
 import numpy as np
 import pytest
 
-from labeled.device import cuda_device
+from labeled.device import Resident, cuda_device
 from labeled.errors import LoaderError
 
 STREAM = 0x1230
@@ -169,6 +169,18 @@ def test_kernels_are_asked_for_on_their_stream_of_their_device(gpus):
     seen = stream.run(lambda: (gpus.device, gpus.stream[1]), [])
     assert seen == (1, stream.stream)
     assert (gpus.device, gpus.stream[1]) == (0, "1's own")
+
+
+def test_rows_that_are_kept_are_there_before_any_stream_reads_them(gpus):
+    asked = []
+    gpus.stream[1] = types.SimpleNamespace(synchronize=lambda: asked.append("waited for"))
+    memory = types.SimpleNamespace(set=lambda host: asked.append((gpus.device, host)))
+    gpus.empty = lambda shape, dtype: memory
+    rows, resident = np.arange(12), Resident(cuda_device("cuda:1"))
+    assert resident.array(rows) is resident.array(rows) is memory
+    (device, sent), waited = asked
+    assert (device, waited) == (1, "waited for")
+    assert sent is rows
 
 
 def test_memory_is_that_of_the_device(gpus):
