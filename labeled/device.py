@@ -563,6 +563,9 @@ class Device:
         """Return host values on the device, which any stream may read from now on."""
         return self.asarray(host)
 
+    def wait(self) -> None:
+        """Let this thread wait until all streams have done what they were asked for."""
+
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return new host memory that copies to the device may start from at any time.
 
@@ -688,6 +691,10 @@ class CudaDevice(Device):
             cupy.cuda.get_current_stream().synchronize()
             return made
 
+    def wait(self) -> None:
+        with at_gpu(self.number) as cupy:
+            cupy.cuda.runtime.deviceSynchronize()
+
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         with at_gpu(self.number) as cupy:
             n_bytes = max(1, math.prod(shape) * dtype.itemsize)
@@ -753,8 +760,13 @@ class Resident:
             key = id(host)
             if key not in self._there:
                 self._there[key] = self.device.kept(host)
-                weakref.finalize(host, self._there.pop, key, None)
+                weakref.finalize(host, self._let_go, key).atexit = False
             return self._there[key]
+
+    def _let_go(self, key: int) -> None:
+        """Give memory back, of which nobody knows which streams still read it."""
+        self.device.wait()
+        del self._there[key]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Resident, (self.device,)

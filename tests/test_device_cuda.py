@@ -58,6 +58,7 @@ class Gpus:
             CUDARuntimeError=self.Fault,
             memGetInfo=lambda: (100 + self.device, 1000),
             hostAllocPortable=1,
+            deviceSynchronize=lambda: self.note("waited for", None, "everything"),
         )
         self.pool = types.SimpleNamespace(
             free_bytes=lambda: 50, used_bytes=lambda: 30, get_limit=lambda: 0
@@ -181,6 +182,11 @@ def test_rows_that_are_kept_are_there_before_any_stream_reads_them(gpus):
     (device, sent), waited = asked
     assert (device, waited) == (1, "waited for")
     assert sent is rows
+    assert not gpus.noted
+    held = resident._there
+    del rows, sent, asked[:]
+    assert gpus.noted == [("waited for", 1, None, "everything")]  # some stream may still read it
+    assert not held
 
 
 def test_memory_is_that_of_the_device(gpus):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -190,7 +191,7 @@ def test_two_iterations_of_one_dataset_alternate(cupy, ds):
 
 
 # ---------------------------------------------------------------- handed over
-def handed(shuffle):
+def handed(shuffle=False):
     """Return options whose order does not depend on what else is asked for."""
     return options_of(shuffle, **({"window_rows": 200} if shuffle == "window" else {}))
 
@@ -235,6 +236,22 @@ def test_kept_rows_are_there_before_any_stream_reads_them(cupy, ds):
         batches = loaded.batches(60, output="torch", **handed("full"))
         found = [int(batch["features"].sum(dtype=torch.int64)) for batch in batches]
     assert found == sums_of(ds, **handed("full"))
+
+
+def test_kept_rows_stay_until_every_stream_has_read_them(cupy, ds):
+    """Whoever lets go of them and makes others must not change what is still to be gathered."""
+    loaded, wanted = ds.load(device="cuda"), next(iter(ds.batches(60))).arrays["features"]
+    next(iter(loaded.batches(60)))  # there, by the stream that makes the next array, too
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        batches = iter(loaded.batches(60))
+        delay(cupy, 100)
+        features = next(batches).arrays["features"]
+    del loaded, batches
+    gc.collect()
+    others = cupy.full(DATA["features"].nbytes, 0xA5, np.uint8)
+    stream.synchronize()
+    np.testing.assert_array_equal(cupy.asnumpy(features), wanted)
+    assert int(others.max()) == 0xA5
 
 
 JAX = """
