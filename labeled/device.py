@@ -765,8 +765,9 @@ class Resident:
 
     def _let_go(self, key: int) -> None:
         """Give memory back, of which nobody knows which streams still read it."""
+        kept = self._there.pop(key)
         self.device.wait()
-        del self._there[key]
+        del kept
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Resident, (self.device,)

@@ -357,7 +357,7 @@ MADE = {
 }
 
 
-@pytest.mark.parametrize("memory", ["6 MiB", "24 MiB", "256 MiB"])
+@pytest.mark.parametrize("memory", ["8 MiB", "24 MiB", "256 MiB"])
 @pytest.mark.parametrize("made", MADE)
 @pytest.mark.parametrize("shuffle", [False, "window"])
 def test_memory_is_what_was_promised_on_both_sides(cupy, ds, shuffle, made, memory):

@@ -21,6 +21,7 @@ from labeled.loader.layout import BatchLayout, HandedOver, Spaces, pipeline_in_f
 from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions, OrderedRows, Selections, Sources
 from labeled.loader.reading import RaggedSourceReader, SourceReader, owned
+from labeled.permute.plan import CAST_TO
 from labeled.samplers.permutation import key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import UniformUnits
@@ -66,7 +67,7 @@ class DevicePlan:
         self.device, self.library = device, plan.options.output
         self.resident = asked if isinstance(asked, Resident) else None
         self.layout = dict[str, tuple[tuple[int, ...], np.dtype[Any]]]()
-        row_bytes = kept_bytes = 0
+        row_bytes = kept_bytes = scratch_bytes = 0
         for one in plan.source_readers:
             source, dtype = one.source, one.source.stored_dtype
             plain = source.ragged is None and not source.decodes
@@ -74,6 +75,10 @@ class DevicePlan:
                 self.layout[one.name] = source.row_shape, dtype
                 row_bytes += math.prod(source.row_shape) * dtype.itemsize
                 kept_bytes += 0 if self.resident is None else one.nbytes
+                made_of = plan.lay_out.out_dtypes.get(one.name, dtype)
+                if made_of != dtype and made_of.char not in CAST_TO:  # in steps, not by one kernel
+                    wide = max(4, dtype.itemsize, made_of.itemsize)
+                    scratch_bytes += 2 * wide * math.prod(source.row_shape)
         self.window_rows = max(sizes.job_rows, 1)
         self.window_bytes, self.n_windows = self.window_rows * row_bytes, 0
         if self.resident is None:  # as many as one batch may lie in
@@ -81,11 +86,11 @@ class DevicePlan:
         made = row_bytes + plan.lay_out.out_row_bytes + plan.lay_out.placed_row_bytes
         self.batch_bytes = held_rows * made + sizes.layout_bytes
         self.device_bytes = self.n_windows * self.window_bytes + kept_bytes
-        self.device_bytes += DEVICE_BATCHES * self.batch_bytes
+        self.device_bytes += DEVICE_BATCHES * self.batch_bytes + held_rows * scratch_bytes
 
     def memory(self, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
         """Return host memory for an array of a buffer: pinned, where copies will start from it."""
-        if name not in self.layout:
+        if name not in self.layout or self.resident is not None:
             return owned(name, shape, dtype)
         with self.memory_errors("host memory that can be pinned for copies to it"):
             made = self.device.pinned(shape, dtype)
