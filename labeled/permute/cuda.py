@@ -41,6 +41,8 @@ TABLE_NUMBERS = 13 + 4 * MAX_AXES
 WORD_BYTES = 4
 FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
 
+UNROLLED = '_Pragma("unroll 4")'
+
 OPTIONS = ("--fmad=false",)  # scale and shift are two rounded steps here as everywhere
 
 SOURCE = r"""
@@ -51,10 +53,10 @@ struct Factors { FINAL scale[FEW_FACTORS], shift[FEW_FACTORS]; };
 struct Place { Big src, factor; };
 
 // The table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast,
-// 6 tiles_rows, 7 pitch, 8 and 9 steps along the fast axis of source and factors, 10 outer axes,
-// 11 row axes, 12 whether the fast axis is the last one of the result, then (length, source,
-// factors, whether rows are gathered along it) of each outer axis and each row axis, the
-// innermost first.
+// 6 tiles_rows, 7 whether a tile lies in one piece, 8 and 9 steps along the fast axis of source
+// and factors, 10 outer axes, 11 row axes, 12 whether the fast axis is the last one of the result,
+// then (length, source, factors, whether rows are gathered along it) of each outer axis and each
+// row axis, the innermost first.
 __device__ inline Big walk(const Table& table, int from, int count, Big index, Place& at,
                            Big picked) {
     for (int k = 0; k < count; ++k, from += 4) {
@@ -67,10 +69,8 @@ __device__ inline Big walk(const Table& table, int from, int count, Big index, P
     return picked;
 }
 
-__device__ inline FINAL converted(const Table& table, const ITEM* __restrict__ src,
-                                  const FINAL* scale, const FINAL* shift, const Place& at,
-                                  Big along) {
-    const ITEM value = src[at.src + along * table.number[8]];
+__device__ inline FINAL converted(const Table& table, ITEM value, const FINAL* scale,
+                                  const FINAL* shift, const Place& at, Big along) {
 #if PURE
     return value;
 #else
@@ -82,6 +82,22 @@ __device__ inline FINAL converted(const Table& table, const ITEM* __restrict__ s
 #endif
     return wide;
 #endif
+}
+
+// Small items are loaded and stored a word of four bytes at a time. A word that holds items of
+// others, too, at an end of a line, is taken apart: `behind` tells where in a word a line begins.
+#if LOAD > 1
+union Loaded { Word word; ITEM item[LOAD]; };
+#else
+union Loaded { ITEM word, item[1]; };
+#endif
+#if STORE > 1
+union Stored { Word word; FINAL item[STORE]; };
+#else
+union Stored { FINAL word, item[1]; };
+#endif
+__device__ inline int behind(const void* line, int item_bytes, int items) {
+    return (int)((unsigned long long)line / item_bytes % items);
 }
 
 // picked: the first item of each gathered row
@@ -96,11 +112,11 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
                                    const FINAL* __restrict__ scale,
                                    const FINAL* __restrict__ shift) {
 #endif
-    __shared__ __align__(8) FINAL tile[TILE_ITEMS + 16 * MAX_ROWS / sizeof(FINAL)];
+    __shared__ __align__(8) FINAL tile[TILE_ITEMS + MAX_ROWS];
     __shared__ Place rows[MAX_ROWS];
     const Big n_fast = table.number[1], n_rows = table.number[2];
     const int tile_fast = (int)table.number[3], tile_rows = (int)table.number[4];
-    const int pitch = (int)table.number[7];
+    const int pitch = tile_fast | 1;  // odd: columns of a tile lie in different banks
     const Big tiles_rows = table.number[6], tiles = table.number[5] * tiles_rows;
     const Big outer = blockIdx.x / tiles, rest = blockIdx.x - outer * tiles;
     // neighbours write next to one another: what they share of a line is joined in the cache
@@ -120,54 +136,63 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
         rows[j] = at;
     }
     __syncthreads();
-    // places go on by a block's threads: no division for each item
+    // places go on by a block's threads: no division for each word
     const int threads = blockDim.x;
-#if PACK > 1
-    // a word of PACK items at a time, on both sides
-    const int words = fasts / PACK, word_rows = count / PACK;
+    const bool one_run = LOAD > 1 && table.number[7];
+    const int lines = one_run ? 1 : count, length = one_run ? count * fasts : fasts;
+    const int words = (length + 2 * LOAD - 2) / LOAD;  // wherever a line begins
     const int next_line = threads / words, next_word = threads % words;
     int line = threadIdx.x / words, word = threadIdx.x % words;
-    for (int t = threadIdx.x; t < words * count; t += threads) {
-        *(Word*)&tile[line * pitch + word * PACK] =
-            *(const Word*)&src[rows[line].src + first + word * PACK];
+    UNROLLED
+    for (int t = threadIdx.x; t < words * lines; t += threads) {
+        const ITEM* const from = src + rows[line].src + first * table.number[8];
+        const int at = word * LOAD - behind(from, sizeof(ITEM), LOAD);
+        const bool whole = at >= 0 && at + LOAD <= length;
+        Loaded loaded;
+        if (LOAD > 1 && whole) loaded.word = *(decltype(loaded.word)*)(from + at);
+        else for (int k = 0; k < LOAD; ++k)
+            loaded.item[k] = at + k >= 0 && at + k < length ? from[(at + k) * table.number[8]] : 0;
+        int j = line, i = at;
+        if (one_run) j = (at + LOAD * fasts) / fasts - LOAD, i = at - j * fasts;
+        for (int k = 0; k < LOAD; ++k) {
+            if (whole || (at + k >= 0 && at + k < length))
+                tile[j * pitch + i] =
+                    converted(table, loaded.item[k], scale, shift, rows[j], first + i);
+            if (++i == fasts) i = 0, ++j;
+        }
         word += next_word, line += next_line;
         if (word >= words) word -= words, ++line;
     }
     __syncthreads();
-    FINAL* const packed = dst + (outer * n_fast + first) * n_rows + row;
-    const int next_item = threads / word_rows, next_four = threads % word_rows;
-    int item = threadIdx.x / word_rows, four = threadIdx.x % word_rows;
-    for (int t = threadIdx.x; t < fasts * word_rows; t += threads) {
-        Word made = 0;
-        for (int k = 0; k < PACK; ++k)
-            made |= (Word)tile[(four * PACK + k) * pitch + item] << (8 * sizeof(FINAL) * k);
-        *(Word*)&packed[item * n_rows + four * PACK] = made;
-        four += next_four, item += next_item;
-        if (four >= word_rows) four -= word_rows, ++item;
-    }
-    return;
-#endif
-    const int items = fasts * count;
-    const int next_row = threads / fasts, next_fast = threads % fasts;
-    int j = threadIdx.x / fasts, i = threadIdx.x % fasts;
-    const int last = (int)table.number[12];
-    for (int t = threadIdx.x; t < items; t += threads) {
-        const Big along = first + i;
-        const FINAL value = converted(table, src, scale, shift, rows[j], along);
-        if (last) dst[(row + j) * n_fast + along] = value;
-        else tile[j * pitch + i] = value;
-        i += next_fast, j += next_row;
-        if (i >= fasts) i -= fasts, ++j;
-    }
-    if (last) return;
-    __syncthreads();
-    const int next_column = threads / count, next_along = threads % count;
-    FINAL* const to = dst + (outer * n_fast + first) * n_rows + row;
-    i = threadIdx.x / count, j = threadIdx.x % count;
-    for (int t = threadIdx.x; t < items; t += threads) {
-        to[i * n_rows + j] = tile[j * pitch + i];
-        i += next_column, j += next_along;
-        if (j >= count) j -= count, ++i;
+    const bool last = table.number[12];
+    const Big apart = last ? n_fast : n_rows;  // from one line of the result to the next
+    const int each = last ? fasts : count, all = last ? count : fasts;
+    const bool together = STORE > 1 && each == apart;
+    const int to_lines = together ? 1 : all, to_length = together ? each * all : each;
+    const int to_words = (to_length + 2 * STORE - 2) / STORE;
+    const int next_to = threads / to_words, next_part = threads % to_words;
+    const int down = last ? pitch : 1, along = last ? 1 : pitch;
+    FINAL* const begin = dst + (last ? row * n_fast + first
+                                     : (outer * n_fast + first) * n_rows + row);
+    line = threadIdx.x / to_words, word = threadIdx.x % to_words;
+    UNROLLED
+    for (int t = threadIdx.x; t < to_words * to_lines; t += threads) {
+        FINAL* const to = begin + line * apart;
+        const int at = word * STORE - behind(to, sizeof(FINAL), STORE);
+        const bool whole = at >= 0 && at + STORE <= to_length;
+        int j = line, i = at;
+        if (together) j = (at + STORE * each) / each - STORE, i = at - j * each;
+        Stored stored;
+        for (int k = 0; k < STORE; ++k) {
+            const bool inside = whole || (at + k >= 0 && at + k < to_length);
+            stored.item[k] = inside ? tile[j * down + i * along] : (FINAL)0;
+            if (++i == each) i = 0, ++j;
+        }
+        if (whole) *(decltype(stored.word)*)(to + at) = stored.word;
+        else for (int k = 0; k < STORE; ++k)
+            if (at + k >= 0 && at + k < to_length) to[at + k] = stored.item[k];
+        word += next_part, line += next_to;
+        if (word >= to_words) word -= to_words, ++line;
     }
 }
 """
@@ -189,7 +214,7 @@ class Items(NamedTuple):
     # of places: with 32 bits a thread takes less than half as many registers as with 64
     place: np.dtype[Any]
     few: bool = False  # whether factors travel with the launch, rather than lie on the device
-    pack: int = 1  # how many items are moved at a time, as one word of four bytes
+    load: int = 1  # how many items are read at a time, as one word of four bytes
 
 
 class Launch(NamedTuple):
@@ -228,8 +253,6 @@ def copied(
     items, result = launch.items, cupy.empty(found.shape, found.final)
     if not found.size:
         return result
-    if int(src.data.ptr) % WORD_BYTES:
-        items = items._replace(pack=1)
     picked = src
     if rows is not None:
         first = rows * (src.strides[0] // src.dtype.itemsize)
@@ -273,7 +296,7 @@ def launch_of(found: CopyPlan) -> Launch | None:
     whole = np.zeros(TABLE_NUMBERS, items.place)
     if not found.size:
         return Launch(items, 0, whole)
-    lengths, size = found.lengths, found.final.itemsize
+    lengths = found.lengths
     fast = axes[-1] if found.fast is None else found.fast
     factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
     factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
@@ -287,25 +310,19 @@ def launch_of(found: CopyPlan) -> Launch | None:
     tile_fast = min(n_fast, most // (1 if runs else min(n_rows, TILE_ROWS)))
     tile_rows = min(n_rows, MAX_ROWS, most // tile_fast)
     tiles_fast, tiles_rows = -(-n_fast // tile_fast), -(-n_rows // tile_rows)
-    # an odd number of words between rows keeps the columns of a tile in different banks
-    words = -(-tile_fast * size // 4) | 1
-    pitch = words * 4 // size if size <= 4 else tile_fast | 1
+    # where all of a tile lies in one piece, it is read as one
+    behind = packed([*(lengths[axis] for axis in reversed(rows)), n_fast], 1)[:-1][::-1]
+    in_one = tile_fast == n_fast and behind == tuple(src[axis] for axis in rows)
     numbers = [
-        n_outer, n_fast, n_rows, tile_fast, tile_rows, tiles_fast, tiles_rows, pitch,
+        n_outer, n_fast, n_rows, tile_fast, tile_rows, tiles_fast, tiles_rows, int(in_one),
         src[fast], factor[fast], len(outer), len(rows), int(runs),
     ]  # fmt: skip
     for axis in (*outer, *rows):
         numbers += [lengths[axis], src[axis], factor[axis], int(axis == found.axis)]
     whole[: len(numbers)] = numbers
-    # small items that only move are loaded and stored as words, where these lie together
-    pack = WORD_BYTES // size
-    fits = found.pure and pack > 1 and not runs and src[fast] == 1
-    fits = fits and not any(n % pack for n in (n_fast, n_rows, tile_fast, tile_rows))
-    apart = [step for axis, step in enumerate(found.at) if axis != fast]
     few = found.scaled and math.prod(factor_shape) <= FEW_FACTORS
-    items = items._replace(
-        few=few, pack=pack if fits and not any(step % WORD_BYTES for step in apart) else 1
-    )
+    load = max(1, WORD_BYTES // item_bytes) if src[fast] == 1 else 1
+    items = items._replace(few=few, load=load)
     return Launch(items, n_outer * tiles_fast * tiles_rows, whole)
 
 
@@ -319,7 +336,9 @@ def kernel(cupy: Any, items: Items, number: int) -> Any:
         "PICKED": int(items.picked),
         "SCALED": int(items.scaled),
         "FEW": int(items.few),
-        "PACK": items.pack,
+        "LOAD": items.load,
+        "STORE": max(1, WORD_BYTES // items.final.itemsize),
+        "UNROLLED": UNROLLED,
         "FEW_FACTORS": FEW_FACTORS,
         "INDEX": TYPES[items.place.char],
         "TABLE_NUMBERS": TABLE_NUMBERS,
