@@ -305,8 +305,8 @@ def test_xarray_works_on_the_device(cupy, work, lazy):
     x = xr.DataArray(values((80, 3, 6, 10), "u1"), dims=DIMS)
     x = x.chunk(batch=16) if lazy else x
     found = WORK[work](x.labeled.to_device("cuda"))
+    found = found.compute()  # only then is it known of all: dask's where says NumPy before
     assert found.labeled.device == "cuda:0"
-    found = found.compute()
     assert isinstance(found.data, cupy.ndarray)
     wanted = WORK[work](x).compute()
     assert found.dtype == wanted.dtype

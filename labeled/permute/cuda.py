@@ -264,8 +264,9 @@ def copied(
             *(found.over_axes(np.asarray(one, found.compute), src.ndim) for one in given)
         )
         if items.few:
-            sent = (np.zeros((2, FEW_FACTORS), found.compute),)
-            sent[0][:, : both[0].size] = [one.reshape(-1) for one in both]
+            few = np.zeros((2, FEW_FACTORS), found.compute)
+            few[:, : both[0].size] = [one.reshape(-1) for one in both]
+            sent = (by_value(few),)
         else:
             sent = tuple(cupy.asarray(np.ascontiguousarray(one)) for one in both)
     run = kernel(cupy, items, int(src.device.id))
@@ -295,7 +296,7 @@ def launch_of(found: CopyPlan) -> Launch | None:
     items = Items(*types, found.axis is not None, found.scaled, place)
     whole = np.zeros(TABLE_NUMBERS, items.place)
     if not found.size:
-        return Launch(items, 0, whole)
+        return Launch(items, 0, by_value(whole))
     lengths = found.lengths
     fast = axes[-1] if found.fast is None else found.fast
     factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
@@ -323,7 +324,7 @@ def launch_of(found: CopyPlan) -> Launch | None:
     few = found.scaled and math.prod(factor_shape) <= FEW_FACTORS
     load = max(1, WORD_BYTES // item_bytes) if src[fast] == 1 else 1
     items = items._replace(few=few, load=load)
-    return Launch(items, n_outer * tiles_fast * tiles_rows, whole)
+    return Launch(items, n_outer * tiles_fast * tiles_rows, by_value(whole))
 
 
 @lru_cache(maxsize=256)
@@ -352,3 +353,8 @@ def kernel(cupy: Any, items: Items, number: int) -> Any:
 def tile_items(final: np.dtype[Any]) -> int:
     """Return how many items of the result a tile in shared memory holds."""
     return min(TILE_ITEMS, TILE_BYTES // final.itemsize)
+
+
+def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as the one item that CuPy sends along with a launch."""
+    return numbers.reshape(-1).view(f"V{numbers.nbytes}")
