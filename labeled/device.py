@@ -31,9 +31,10 @@ import importlib
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -67,9 +68,14 @@ def is_cupy(x: object) -> bool:
     >>> is_cupy(np.zeros(3))
     False
     """
-    if isinstance(x, np.ndarray):
+    return _is_cupys(type(x))  # type: ignore[arg-type]  # mypy takes no class for hashable
+
+
+@lru_cache(maxsize=64)  # asked several times for each batch
+def _is_cupys(kind: type) -> bool:
+    if issubclass(kind, np.ndarray):
         return False
-    return any(kind.__module__.partition(".")[0] == "cupy" for kind in type(x).__mro__)
+    return any(one.__module__.partition(".")[0] == "cupy" for one in kind.__mro__)
 
 
 def on_gpus(dtype: np.dtype[Any]) -> bool:
@@ -592,12 +598,9 @@ AnyDevice = str | Device | Any  # a name, a device, or one of torch's, which cou
 
 
 # ---------------------------------------------------------------- a GPU
-@contextmanager
-def at_gpu(number: int) -> Iterator[Any]:
-    """Make a GPU the current one; yields CuPy."""
-    cupy = cupy_module()
-    with cupy.cuda.Device(number):
-        yield cupy
+def at_gpu(number: int) -> Any:
+    """Return a context in which a GPU is the current one: CuPy's own, which costs least."""
+    return cupy_module().cuda.Device(number)
 
 
 @dataclass(frozen=True)
@@ -621,8 +624,8 @@ class CudaStream(Stream):
     number: int
 
     def record(self) -> Event:
-        with at_gpu(self.number) as cupy:
-            event = cupy.cuda.Event(disable_timing=True)
+        with at_gpu(self.number):
+            event = cupy_module().cuda.Event(disable_timing=True)
             event.record(self.stream)
         return CudaEvent(event)
 
@@ -669,7 +672,8 @@ class CudaDevice(Device):
         return f"cuda:{self.number}"
 
     def free_bytes(self) -> int | None:
-        with at_gpu(self.number) as cupy:
+        cupy = cupy_module()
+        with at_gpu(self.number):
             free, _ = cupy.cuda.runtime.memGetInfo()
             pool = cupy.get_default_memory_pool()
             limit = pool.get_limit()
@@ -677,26 +681,28 @@ class CudaDevice(Device):
             return min(has, int(limit - pool.used_bytes())) if limit else has
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        with at_gpu(self.number) as cupy:
-            return cupy.empty(shape, dtype)
+        with at_gpu(self.number):
+            return cupy_module().empty(shape, dtype)
 
     def asarray(self, host: HostArray) -> Array:
-        with at_gpu(self.number) as cupy:
-            return cupy.asarray(host)
+        with at_gpu(self.number):
+            return cupy_module().asarray(host)
 
     def kept(self, host: HostArray) -> Array:
-        with at_gpu(self.number) as cupy:  # `asarray` would pin as much, and keep that
+        cupy = cupy_module()
+        with at_gpu(self.number):  # `asarray` would pin as much, and keep that
             made = cupy.empty(host.shape, host.dtype)
             made.set(host)
             cupy.cuda.get_current_stream().synchronize()
             return made
 
     def wait(self) -> None:
-        with at_gpu(self.number) as cupy:
-            cupy.cuda.runtime.deviceSynchronize()
+        with at_gpu(self.number):
+            cupy_module().cuda.runtime.deviceSynchronize()
 
     def pinned(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> HostArray:
-        with at_gpu(self.number) as cupy:
+        cupy = cupy_module()
+        with at_gpu(self.number):
             n_bytes = max(1, math.prod(shape) * dtype.itemsize)
             try:  # not of CuPy's pool, which takes the next power of two and keeps it
                 memory = cupy.cuda.PinnedMemory(n_bytes, cupy.cuda.runtime.hostAllocPortable)
@@ -705,15 +711,16 @@ class CudaDevice(Device):
         return np.ndarray(shape, dtype, cupy.cuda.PinnedMemoryPointer(memory, 0))
 
     def copy_stream(self) -> Stream:
-        with at_gpu(self.number) as cupy:
-            return CudaStream(cupy.cuda.Stream(non_blocking=True), self.number)
+        with at_gpu(self.number):
+            return CudaStream(cupy_module().cuda.Stream(non_blocking=True), self.number)
 
     def consumer_stream(self, library: str | None) -> Stream:
-        with at_gpu(self.number) as cupy:
-            if library == "torch":
-                theirs = TheirStream(module("torch").cuda.current_stream(self.number))
-                return CudaStream(cupy.cuda.Stream.from_external(theirs), self.number)
-            return CudaStream(cupy.cuda.get_current_stream(), self.number)
+        cuda = cupy_module().cuda
+        if library != "torch":
+            return CudaStream(cuda.get_current_stream(self.number), self.number)
+        theirs = TheirStream(module("torch").cuda.current_stream(self.number))
+        with at_gpu(self.number):
+            return CudaStream(cuda.Stream.from_external(theirs), self.number)
 
 
 def cuda_device(name: str) -> CudaDevice:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from fake_device import FakeDevice, FakeMemoryError
+from fake_device import FakeDevice, FakeMemoryError, FakeStream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +99,28 @@ def test_slots_and_windows_are_nobodys_before_their_events(
     check_same(held, plain)
     assert device.n_uploads >= 4  # two epochs, two sources
     assert loader._pools[0].extra == 0, "more pinned memory than was promised"
+
+
+@pytest.mark.parametrize("options", [{}, {"dtype": {"features": "float32"}}])
+def test_a_stream_waits_once_for_a_window_and_copies_once_for_each_stream(ds, options, monkeypatch):
+    waits, wait_for = [], FakeStream.wait_for
+
+    def noted(stream, event):
+        waits.append((stream, event))
+        wait_for(stream, event)
+
+    monkeypatch.setattr(FakeStream, "wait_for", noted)
+    device = FakeDevice(7)
+    loader = ds.select("features").batches(5, device=device, **small(**options))
+    for _ in range(2):
+        for batch in loader:
+            del batch
+    told = loader.stats()
+    assert told.n_windows * 5 < told.n_batches
+    assert len(set(waits)) == len(waits), "a stream waits twice for the same"
+    n_copies_wait = sum(stream not in device.consumers for stream, _ in waits)
+    assert n_copies_wait <= 2 * 2 * told.n_windows, "more than one wait for each stream that reads"
+    assert n_copies_wait >= told.n_windows
 
 
 def test_batches_come_with_their_event(ds):

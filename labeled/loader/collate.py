@@ -91,8 +91,6 @@ class Collator:
             a, b = start - job.start, stop - job.start
             for name, array in job.arrays.items():
                 arrays[name] = array[a:b]
-            if self._fresh:
-                self._run(partial(copy_each, arrays, self._fresh), job)
             spans = [(job.content, a, b, job.lost)]
         else:
             arrays, spans = self._joined(job, start, stop, length)
@@ -101,6 +99,8 @@ class Collator:
             arrays, lost, count, length = self._kept_rows(arrays, spans, count, length)
         rows = partial(rows_of_spans, spans, self.plan.position_of, length, lost)
         laid_out = partial(self._lay_out, arrays, rows, count, length, self._place)
+        if job is not None and self._fresh:
+            laid_out = partial(copy_each, arrays, self._fresh, laid_out)
         return self._run(laid_out, job), rows, count, n_rows - count
 
     def _run(self, make: Callable[[], T], job: Any = None) -> T:
@@ -186,10 +186,11 @@ class Collator:
         return labelled(data, rows, count, info), lambda: rows, count, n_lost
 
 
-def copy_each(arrays: dict[str, Any], names: Collection[str]) -> None:
-    """Put copies in the place of some arrays."""
+def copy_each(arrays: dict[str, Any], names: Collection[str], then: Callable[[], T]) -> T:
+    """Put copies in the place of some arrays, and go on."""
     for name in names:
         arrays[name] = arrays[name].copy()
+    return then()
 
 
 def copy_rows(source: dict[str, Any], a: int, b: int, target: dict[str, Any], place: int) -> None:

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -44,18 +45,30 @@ from labeled.transforms.running import NOTHING
 T = TypeVar("T")
 
 
+# A stream, and the thread that asks: CUDA has a stream that is another one for every thread.
+StreamUser = tuple[Stream, int]
+
+
+def user_of(stream: Stream) -> StreamUser:
+    """Return who uses a stream; what one asks for is done in order."""
+    return stream, get_ident()
+
+
 @dataclass(eq=False)
 class DeviceBuffer:
     """Memory of a device window, and what still reads it."""
 
     arrays: dict[str, Array]
-    used: list[Event] = field(default_factory=list)
+    # the last event of each stream that has used it: those before are done by then
+    used: dict[StreamUser, Event] = field(default_factory=dict)
     # gives the window that lives here, None once nobody asks for it any more
     holder: Callable[[], DeviceWindow | None] = lambda: None
 
-    def note(self, event: Event) -> None:
-        """Note that what was asked for before `event` reads this memory."""
-        self.used = [*(one for one in self.used if not one.done()), event]
+    def wait(self, stream: Stream) -> None:
+        """Let a stream begin nothing more before everything is done that uses this memory."""
+        for event in self.used.values():
+            stream.wait_for(event)
+        self.used.clear()
 
 
 # The stream of copies, and the device windows made so far: kept for every epoch of a loader.
@@ -142,14 +155,13 @@ class DeviceWindows:
 
         with plan.memory_errors():
             buffer = DeviceBuffer(stream.run(memory, ()))
-        buffer.note(stream.record())  # what had this memory before may still be read on that stream
+        # what had this memory before may still be read on that stream
+        buffer.used[user_of(stream)] = stream.record()
         self._buffers.append(buffer)
         return buffer
 
     def _upload(self, window: LoadedJob, buffer: DeviceBuffer) -> DeviceWindow:
-        for event in buffer.used:
-            self._stream.wait_for(event)
-        buffer.used.clear()
+        buffer.wait(self._stream)
         arrays: dict[str, Any] = {}
         for name, array in window.arrays.items():
             arrays[name] = array
@@ -189,7 +201,7 @@ def wait_for_all(flying: deque[tuple[Event, object]], buffers: Sequence[DeviceBu
         flying[0][0].wait()  # and only then let go of the buffer
         flying.popleft()
     for buffer in buffers:
-        for event in buffer.used:
+        for event in list(buffer.used.values()):
             event.wait()
 
 
@@ -220,9 +232,10 @@ class DeviceCollator(Collator):
 
     def _run(self, make: Callable[[], T], job: Any = None, arrays: Sequence[Array] = ()) -> T:
         """Have a stream make something, of a window or of none, and note the event behind it."""
-        began, reads = perf_counter(), list(arrays)
+        began, reads, user = perf_counter(), list(arrays), user_of(self._stream)
         if job is not None:
-            self._stream.wait_for(job.copied)
+            if user not in job.buffer.used:  # else it has waited, for a batch before
+                self._stream.wait_for(job.copied)
             reads.extend(job.buffer.arrays.values())
         try:
             with self._there.memory_errors():
@@ -230,7 +243,7 @@ class DeviceCollator(Collator):
         finally:  # also behind an error, for kernels asked for before it
             self._event = self._stream.record()
             if job is not None:
-                job.buffer.note(self._event)
+                job.buffer.used[user] = self._event
         self.stats.format_s += perf_counter() - began
         return made
 
