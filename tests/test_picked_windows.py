@@ -8,6 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from fake_device import FakeDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,6 +91,30 @@ def test_batches_are_those_of_whole_windows(
         np.testing.assert_array_equal(other.arrays["y"][: one.count], LABELS[position[real]])
     with pytest.raises(StopIteration):
         next(second)
+
+
+@pytest.mark.parametrize("name", ["contiguous", "chunked", "holes"])
+@settings(max_examples=6, deadline=None)
+@given(
+    batch=st.integers(20, 190),
+    last=st.sampled_from(["keep", "pad"]),
+    seed=st.integers(0, 2**32),
+    haste=st.sampled_from([0.0, 0.05, 0.9]),
+)
+def test_rows_are_picked_for_a_device_too(files, name, batch, last, seed, haste):
+    path, _ = files[name]
+    wanted, device = {"batch_size": batch, "seed": seed, "last": last}, FakeDevice(seed, haste)
+    whole = loader_of(path, slice(0, N), whole=True, **wanted)
+    picked = loader_of(path, slice(0, N), device=device, **wanted)
+    told = picked.explain()
+    assert told.window_rows == whole.explain().window_rows == 400
+    assert told.job_rows <= 200, "a window comes in several jobs, which threads share"
+    for one, other in zip(whole, picked, strict=True):
+        np.testing.assert_array_equal(one.rows, other.rows)
+        np.testing.assert_array_equal(one["x"], other["x"])
+        np.testing.assert_array_equal(one["y"], other["y"])
+    assert device.pinned_bytes <= told.pinned_bytes
+    assert device.most_bytes <= told.device_bytes
 
 
 @pytest.mark.parametrize("shuffle", ["window", "full"])

@@ -196,7 +196,6 @@ class Asked:
     rows: OrderedRows
     layout: BatchLayout
     makes: MadeOf | None  # what a pipeline makes of rows
-    on_device: bool  # windows go to a device, so that their rows are not picked one by one
     nbytes: Mapping[str, int]  # of all rows of each source
     ragged: Mapping[str, RaggedBytes]
 
@@ -224,7 +223,7 @@ class Needs:
         rows, layout, makes, options = asked.rows, asked.layout, asked.makes, asked.rows.options
         self.asked, self.kept, self.kept_bytes = asked, set[str](), 0
         self.windowed = self.chunked = self.decoded = False
-        self.picks, self.row_bytes, read = not asked.on_device, 0, []
+        self.picks, self.row_bytes, read = True, 0, []
         listed = False
         for name, source in layout.sources.items():
             one = source.layout
@@ -314,9 +313,7 @@ class Needs:
         return bisect_right(range(1, self.asked.rows.n_rows + 1), n_bytes, key=self.buffer_bytes)
 
 
-def plan_memory(
-    rows: OrderedRows, layout: BatchLayout, makes: MadeOf | None, *, on_device: bool
-) -> Sizes:
+def plan_memory(rows: OrderedRows, layout: BatchLayout, makes: MadeOf | None) -> Sizes:
     """Share memory out, with all sources kept, or the small ones, or none, as there is room.
 
     Memory that nobody named is doubled before it is too small, up to half of what the process may
@@ -333,7 +330,7 @@ def plan_memory(
         if source.ragged is not None:
             ragged[name] = RaggedBytes(rows, layout, source)
             nbytes[name] = ragged[name].nbytes
-    asked = Asked(rows, layout, makes, on_device, nbytes, ragged)
+    asked = Asked(rows, layout, makes, nbytes, ragged)
     memory_bytes = rows.options.memory_bytes
     names = sorted(sorted(nbytes), key=nbytes.__getitem__)
     least: Needs | None = None

@@ -225,8 +225,7 @@ class LoaderPlan:
         if options.output is not None or options.pinned or options.as_tuple:
             self.hand_over = HandedOver(options, layout if self.pipeline is None else None)
         self.uncounted = () if makes is None else makes.uncounted
-        on_device = where is not None and not makes_on_host
-        self.sizes = sizes = plan_memory(rows, layout, makes, on_device=on_device)
+        self.sizes = sizes = plan_memory(rows, layout, makes)
         self.source_readers, self.row_bytes = list[SourceReader](), 0
         self.job_offset: int | None = None
         for name, source in layout.sources.items():
@@ -243,7 +242,7 @@ class LoaderPlan:
                     self.job_offset = units.first_rows  # no stored chunk is read by two jobs
         self.epoch_plan = rows.epoch_plan(sizes.window_rows)
         self.device_plan, self.goes_to = None, where if makes_on_host else None
-        if where is not None and on_device:
+        if where is not None and not makes_on_host:
             self.device_plan = DevicePlan(where, self, rows.held_rows)
         tokens = list[tuple[str, str]]()
         for name in sorted(selections):
