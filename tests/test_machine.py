@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import h5py
 import numpy as np
 import pytest
 
@@ -131,3 +132,18 @@ def test_all_orders_are_read_by_several_threads_where_there_are_cores(
     told = loader.explain()
     assert told.threads >= 8
     assert 0.5 * 384 * MIB < told.promised_bytes <= 384 * MIB or not shuffle
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are counted otherwise")
+@pytest.mark.parametrize(("batch_size", "most"), [(256, 4), (8192, 8)])
+def test_few_threads_copy_runs_for_they_wait_for_one_another(
+    tmp_path, monkeypatch, batch_size, most
+):
+    with h5py.File(tmp_path / "x.hdf5", "w", libver="latest") as f:
+        f["x"] = np.zeros((100_000, 3072), np.uint8)
+        f["x"].dims[0].label, f["x"].dims[1].label = "batch", "feature"
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    dataset = labeled.open_dataset(tmp_path / "x.hdf5")
+    assert dataset.batches(batch_size).explain().threads == most
+    assert dataset.batches(batch_size, threads=12).explain().threads == 12
+    assert dataset.batches(batch_size, shuffle="full").explain().threads == 15
