@@ -20,11 +20,13 @@ from hypothesis import strategies as st
 from labeled import permute
 
 COMPILER = shutil.which("c++")
-THREADS = 3
+THREADS = 4
 """Of a block on this processor: they take turns, and wait for one another as on a device."""
 
 ON_THIS_PROCESSOR = f"""
+#include <math.h>
 #include <pthread.h>
+#define MEMBERS 1
 #include <thread>
 struct Index {{ unsigned x; }};
 static thread_local Index threadIdx, blockIdx;

@@ -46,6 +46,9 @@ UNROLLED = '_Pragma("unroll 4")'
 OPTIONS = ("--fmad=false",)  # scale and shift are two rounded steps here as everywhere
 
 SOURCE = r"""
+#ifndef MEMBERS
+#define MEMBERS 5
+#endif
 typedef INDEX Big;
 typedef unsigned int Word;
 struct Table { Big number[TABLE_NUMBERS]; };
@@ -96,6 +99,14 @@ union Stored { Word word; FINAL item[STORE]; };
 #else
 union Stored { FINAL word, item[1]; };
 #endif
+// How many threads, as a power of two, a line of so many words has.
+__device__ inline int members(int words) {
+    const int found = words > 16 ? 5 : words > 8 ? 4 : words > 4 ? 3 : words > 2 ? 2 : words - 1;
+    return found < MEMBERS ? found : MEMBERS;
+}
+// How many lengths, of which one part is given, lie before a place of a tile: a tile is small
+// enough for this to be exact.
+__device__ inline int parts(int at, float part) { return (int)floorf((at + 0.5f) * part); }
 __device__ inline int behind(const void* line, int item_bytes, int items) {
     return (int)((unsigned long long)line / item_bytes % items);
 }
@@ -136,63 +147,66 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
         rows[j] = at;
     }
     __syncthreads();
-    // places go on by a block's threads: no division for each word
-    const int threads = blockDim.x;
-    const bool one_run = LOAD > 1 && table.number[7];
+    // Each line is read by neighbours, as many as it has words for; a tile in one piece by all.
+    const bool one_run = table.number[7];
     const int lines = one_run ? 1 : count, length = one_run ? count * fasts : fasts;
-    const int words = (length + 2 * LOAD - 2) / LOAD;  // wherever a line begins
-    const int next_line = threads / words, next_word = threads % words;
-    int line = threadIdx.x / words, word = threadIdx.x % words;
-    UNROLLED
-    for (int t = threadIdx.x; t < words * lines; t += threads) {
-        const ITEM* const from = src + rows[line].src + first * table.number[8];
-        const int at = word * LOAD - behind(from, sizeof(ITEM), LOAD);
-        const bool whole = at >= 0 && at + LOAD <= length;
-        Loaded loaded;
-        if (LOAD > 1 && whole) loaded.word = *(decltype(loaded.word)*)(from + at);
-        else for (int k = 0; k < LOAD; ++k)
-            loaded.item[k] = at + k >= 0 && at + k < length ? from[(at + k) * table.number[8]] : 0;
-        int j = line, i = at;
-        if (one_run) j = (at + LOAD * fasts) / fasts - LOAD, i = at - j * fasts;
-        for (int k = 0; k < LOAD; ++k) {
-            if (whole || (at + k >= 0 && at + k < length))
-                tile[j * pitch + i] =
-                    converted(table, loaded.item[k], scale, shift, rows[j], first + i);
-            if (++i == fasts) i = 0, ++j;
+    const int few = one_run ? 0 : members((length + LOAD - 1) / LOAD);
+    const int member = one_run ? threadIdx.x : threadIdx.x & ((1 << few) - 1);
+    const int next = (one_run ? (int)blockDim.x : 1 << few) * LOAD;
+    const Big step = table.number[8];
+    const float of_fasts = 1.0f / fasts;
+    for (int line = one_run ? 0 : threadIdx.x >> few; line < lines; line += blockDim.x >> few) {
+        const Place place = rows[line];
+        const ITEM* const from = src + place.src + first * step;
+        UNROLLED
+        for (int at = member * LOAD - behind(from, sizeof(ITEM), LOAD); at < length; at += next) {
+            const bool whole = at >= 0 && at + LOAD <= length;
+            Loaded loaded;
+            if (LOAD > 1 && whole) loaded.word = *(decltype(loaded.word)*)(from + at);
+            else for (int k = 0; k < LOAD; ++k)
+                loaded.item[k] = at + k >= 0 && at + k < length ? from[(at + k) * step] : 0;
+            int j = line, i = at;
+            if (one_run) j = parts(at, of_fasts), i = at - j * fasts;
+            for (int k = 0; k < LOAD; ++k) {
+                if (whole || (at + k >= 0 && at + k < length))
+                    tile[j * pitch + i] = converted(table, loaded.item[k], scale, shift,
+                                                    one_run ? rows[j] : place, first + i);
+                if (++i == fasts && one_run) i = 0, ++j;
+            }
         }
-        word += next_word, line += next_line;
-        if (word >= words) word -= words, ++line;
     }
     __syncthreads();
     const bool last = table.number[12];
     const Big apart = last ? n_fast : n_rows;  // from one line of the result to the next
     const int each = last ? fasts : count, all = last ? count : fasts;
-    const bool together = STORE > 1 && each == apart;
+    const bool together = each == apart;
     const int to_lines = together ? 1 : all, to_length = together ? each * all : each;
-    const int to_words = (to_length + 2 * STORE - 2) / STORE;
-    const int next_to = threads / to_words, next_part = threads % to_words;
+    const int to_few = together ? 0 : members((to_length + STORE - 1) / STORE);
+    const int to_member = together ? threadIdx.x : threadIdx.x & ((1 << to_few) - 1);
+    const int to_next = (together ? (int)blockDim.x : 1 << to_few) * STORE;
     const int down = last ? pitch : 1, along = last ? 1 : pitch;
+    const float of_each = 1.0f / each;
     FINAL* const begin = dst + (last ? row * n_fast + first
                                      : (outer * n_fast + first) * n_rows + row);
-    line = threadIdx.x / to_words, word = threadIdx.x % to_words;
-    UNROLLED
-    for (int t = threadIdx.x; t < to_words * to_lines; t += threads) {
+    for (int line = together ? 0 : threadIdx.x >> to_few; line < to_lines;
+         line += blockDim.x >> to_few) {
         FINAL* const to = begin + line * apart;
-        const int at = word * STORE - behind(to, sizeof(FINAL), STORE);
-        const bool whole = at >= 0 && at + STORE <= to_length;
-        int j = line, i = at;
-        if (together) j = (at + STORE * each) / each - STORE, i = at - j * each;
-        Stored stored;
-        for (int k = 0; k < STORE; ++k) {
-            const bool inside = whole || (at + k >= 0 && at + k < to_length);
-            stored.item[k] = inside ? tile[j * down + i * along] : (FINAL)0;
-            if (++i == each) i = 0, ++j;
+        UNROLLED
+        for (int at = to_member * STORE - behind(to, sizeof(FINAL), STORE); at < to_length;
+             at += to_next) {
+            const bool whole = at >= 0 && at + STORE <= to_length;
+            int j = line, i = at;
+            if (together) j = parts(at, of_each), i = at - j * each;
+            Stored stored;
+            for (int k = 0; k < STORE; ++k) {
+                const bool inside = whole || (at + k >= 0 && at + k < to_length);
+                stored.item[k] = inside ? tile[j * down + i * along] : (FINAL)0;
+                if (++i == each && together) i = 0, ++j;
+            }
+            if (whole) *(decltype(stored.word)*)(to + at) = stored.word;
+            else for (int k = 0; k < STORE; ++k)
+                if (at + k >= 0 && at + k < to_length) to[at + k] = stored.item[k];
         }
-        if (whole) *(decltype(stored.word)*)(to + at) = stored.word;
-        else for (int k = 0; k < STORE; ++k)
-            if (at + k >= 0 && at + k < to_length) to[at + k] = stored.item[k];
-        word += next_part, line += next_to;
-        if (word >= to_words) word -= to_words, ++line;
     }
 }
 """
