@@ -27,6 +27,7 @@ ON_THIS_PROCESSOR = f"""
 #include <math.h>
 #include <pthread.h>
 #define MEMBERS 1
+#define PRAGMA_UNROLL
 #include <thread>
 struct Index {{ unsigned x; }};
 static thread_local Index threadIdx, blockIdx;

@@ -41,11 +41,14 @@ TABLE_NUMBERS = 13 + 4 * MAX_AXES
 WORD_BYTES = 4
 FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
 
-UNROLLED = '_Pragma("unroll 4")'
+LINES = 4  # of a tile, of which a thread has words under way
 
 OPTIONS = ("--fmad=false",)  # scale and shift are two rounded steps here as everywhere
 
 SOURCE = r"""
+#ifndef PRAGMA_UNROLL
+#define PRAGMA_UNROLL _Pragma("unroll")
+#endif
 #ifndef MEMBERS
 #define MEMBERS 5
 #endif
@@ -147,39 +150,64 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
         rows[j] = at;
     }
     __syncthreads();
-    // Each line is read by neighbours, as many as it has words for; a tile in one piece by all.
-    const bool one_run = table.number[7];
-    const int lines = one_run ? 1 : count, length = one_run ? count * fasts : fasts;
-    const int few = one_run ? 0 : members((length + LOAD - 1) / LOAD);
-    const int member = one_run ? threadIdx.x : threadIdx.x & ((1 << few) - 1);
-    const int next = (one_run ? (int)blockDim.x : 1 << few) * LOAD;
     const Big step = table.number[8];
-    const float of_fasts = 1.0f / fasts;
-    for (int line = one_run ? 0 : threadIdx.x >> few; line < lines; line += blockDim.x >> few) {
-        const Place place = rows[line];
-        const ITEM* const from = src + place.src + first * step;
-        UNROLLED
-        for (int at = member * LOAD - behind(from, sizeof(ITEM), LOAD); at < length; at += next) {
+    if (LOAD > 1 && table.number[7]) {  // a tile in one piece is read as one line, by all threads
+        const int length = count * fasts;
+        const ITEM* const from = src + rows[0].src + first * step;
+        const float of_fasts = 1.0f / fasts;
+        for (int at = threadIdx.x * LOAD - behind(from, sizeof(ITEM), LOAD); at < length;
+             at += blockDim.x * LOAD) {
             const bool whole = at >= 0 && at + LOAD <= length;
-            Loaded loaded;
-            if (LOAD > 1 && whole) loaded.word = *(decltype(loaded.word)*)(from + at);
-            else for (int k = 0; k < LOAD; ++k)
-                loaded.item[k] = at + k >= 0 && at + k < length ? from[(at + k) * step] : 0;
-            int j = line, i = at;
-            if (one_run) j = parts(at, of_fasts), i = at - j * fasts;
+            Loaded loaded = {};
+            if (whole) loaded.word = *(decltype(loaded.word)*)(from + at);
+            int j = parts(at, of_fasts), i = at - j * fasts;
             for (int k = 0; k < LOAD; ++k) {
-                if (whole || (at + k >= 0 && at + k < length))
-                    tile[j * pitch + i] = converted(table, loaded.item[k], scale, shift,
-                                                    one_run ? rows[j] : place, first + i);
-                if (++i == fasts && one_run) i = 0, ++j;
+                if (at + k >= 0 && at + k < length)
+                    tile[j * pitch + i] = converted(
+                        table, whole ? loaded.item[k] : from[at + k], scale, shift, rows[j],
+                        first + i);
+                if (++i == fasts) i = 0, ++j;
             }
         }
+    } else {
+        // A line is read by neighbours, as many as it has words for. Each reads a word of several
+        // lines before it stores them: what is under way at a time decides how fast this is.
+        const int few = members((fasts + LOAD - 1) / LOAD), apart = blockDim.x >> few;
+        for (int word = threadIdx.x & ((1 << few) - 1); word * LOAD < fasts + LOAD - 1;
+             word += 1 << few)
+            for (int line = threadIdx.x >> few; line < count; line += LINES * apart) {
+                Loaded loaded[LINES];
+                int at[LINES];
+                PRAGMA_UNROLL
+                for (int n = 0; n < LINES; ++n) {
+                    at[n] = fasts;
+                    if (line + n * apart >= count) continue;
+                    const ITEM* const from = src + rows[line + n * apart].src + first * step;
+                    at[n] = word * LOAD - behind(from, sizeof(ITEM), LOAD);
+                    if (at[n] < 0 || at[n] + LOAD > fasts) continue;
+                    if (LOAD > 1) loaded[n].word = *(decltype(loaded[n].word)*)(from + at[n]);
+                    else loaded[n].item[0] = from[at[n] * step];
+                }
+                PRAGMA_UNROLL
+                for (int n = 0; n < LINES; ++n) {
+                    const int j = line + n * apart;
+                    if (at[n] >= fasts) continue;
+                    const bool whole = at[n] >= 0 && at[n] + LOAD <= fasts;
+                    for (int k = 0; k < LOAD; ++k)
+                        if (whole || (at[n] + k >= 0 && at[n] + k < fasts))
+                            tile[j * pitch + at[n] + k] = converted(
+                                table,
+                                whole ? loaded[n].item[k]
+                                      : src[rows[j].src + (first + at[n] + k) * step],
+                                scale, shift, rows[j], first + at[n] + k);
+                }
+            }
     }
     __syncthreads();
     const bool last = table.number[12];
     const Big apart = last ? n_fast : n_rows;  // from one line of the result to the next
     const int each = last ? fasts : count, all = last ? count : fasts;
-    const bool together = each == apart;
+    const bool together = STORE > 1 && each == apart;
     const int to_lines = together ? 1 : all, to_length = together ? each * all : each;
     const int to_few = together ? 0 : members((to_length + STORE - 1) / STORE);
     const int to_member = together ? threadIdx.x : threadIdx.x & ((1 << to_few) - 1);
@@ -191,21 +219,31 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     for (int line = together ? 0 : threadIdx.x >> to_few; line < to_lines;
          line += blockDim.x >> to_few) {
         FINAL* const to = begin + line * apart;
-        UNROLLED
         for (int at = to_member * STORE - behind(to, sizeof(FINAL), STORE); at < to_length;
              at += to_next) {
-            const bool whole = at >= 0 && at + STORE <= to_length;
+            if (!together && at >= 0 && at + STORE <= to_length) {
+                Stored stored = {};
+                for (int k = 0; k < STORE; ++k)
+                    stored.item[k] = tile[line * down + (at + k) * along];
+                if (STORE > 1) *(Word*)(to + at) = stored.word;
+                else to[at] = stored.item[0];
+                continue;
+            }
             int j = line, i = at;
             if (together) j = parts(at, of_each), i = at - j * each;
-            Stored stored;
-            for (int k = 0; k < STORE; ++k) {
-                const bool inside = whole || (at + k >= 0 && at + k < to_length);
-                stored.item[k] = inside ? tile[j * down + i * along] : (FINAL)0;
-                if (++i == each && together) i = 0, ++j;
+            if (at >= 0 && at + STORE <= to_length) {
+                Stored stored = {};
+                for (int k = 0; k < STORE; ++k) {
+                    stored.item[k] = tile[j * down + i * along];
+                    if (++i == each) i = 0, ++j;
+                }
+                *(decltype(stored.word)*)(to + at) = stored.word;
+            } else {
+                for (int k = 0; k < STORE; ++k) {
+                    if (at + k >= 0 && at + k < to_length) to[at + k] = tile[j * down + i * along];
+                    if (++i == each && together) i = 0, ++j;
+                }
             }
-            if (whole) *(decltype(stored.word)*)(to + at) = stored.word;
-            else for (int k = 0; k < STORE; ++k)
-                if (at + k >= 0 && at + k < to_length) to[at + k] = stored.item[k];
         }
     }
 }
@@ -353,7 +391,7 @@ def kernel(cupy: Any, items: Items, number: int) -> Any:
         "FEW": int(items.few),
         "LOAD": items.load,
         "STORE": max(1, WORD_BYTES // items.final.itemsize),
-        "UNROLLED": UNROLLED,
+        "LINES": LINES,
         "FEW_FACTORS": FEW_FACTORS,
         "INDEX": TYPES[items.place.char],
         "TABLE_NUMBERS": TABLE_NUMBERS,
