@@ -20,13 +20,12 @@ from hypothesis import strategies as st
 from labeled import permute
 
 COMPILER = shutil.which("c++")
-THREADS = 4
+THREADS = 3
 """Of a block on this processor: they take turns, and wait for one another as on a device."""
 
 ON_THIS_PROCESSOR = f"""
 #include <math.h>
 #include <pthread.h>
-#define MEMBERS 1
 #define PRAGMA_UNROLL
 #include <thread>
 struct Index {{ unsigned x; }};

@@ -27,11 +27,11 @@ from labeled.device import is_cupy
 from labeled.permute.plan import CopyPlan, Rows, packed, plan_of
 
 TILE_BYTES = 1 << 14
-TILE_ITEMS = 1 << 12
-TILE_ROWS = 64
+TILE_ITEMS = 1 << 13
+TILE_ROWS, SMALL_TILE_ROWS = 64, 128  # of items of a word or more, and of smaller ones
 MAX_ROWS = 512  # rows of a tile at most: what short fast axes (channels) are made up for with
 
-THREADS = 256
+THREADS, WORD_THREADS = 256, 128  # of a block: of such that load an item, or several, at a time
 MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its grid
 
 NARROW_ITEMS = (1 << 31) - (1 << 16)  # arrays of fewer items are walked with 32-bit numbers
@@ -41,16 +41,13 @@ TABLE_NUMBERS = 13 + 4 * MAX_AXES
 WORD_BYTES = 4
 FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
 
-LINES = 4  # of a tile, of which a thread has words under way
+UNDER_WAY = 4  # words that a thread has asked for and not yet got
 
 OPTIONS = ("--fmad=false",)  # scale and shift are two rounded steps here as everywhere
 
 SOURCE = r"""
 #ifndef PRAGMA_UNROLL
 #define PRAGMA_UNROLL _Pragma("unroll")
-#endif
-#ifndef MEMBERS
-#define MEMBERS 5
 #endif
 typedef INDEX Big;
 typedef unsigned int Word;
@@ -102,11 +99,6 @@ union Stored { Word word; FINAL item[STORE]; };
 #else
 union Stored { FINAL word, item[1]; };
 #endif
-// How many threads, as a power of two, a line of so many words has.
-__device__ inline int members(int words) {
-    const int found = words > 16 ? 5 : words > 8 ? 4 : words > 4 ? 3 : words > 2 ? 2 : words - 1;
-    return found < MEMBERS ? found : MEMBERS;
-}
 // How many lengths, of which one part is given, lie before a place of a tile: a tile is small
 // enough for this to be exact.
 __device__ inline int parts(int at, float part) { return (int)floorf((at + 0.5f) * part); }
@@ -151,6 +143,7 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     }
     __syncthreads();
     const Big step = table.number[8];
+    const int threads = blockDim.x;
     if (LOAD > 1 && table.number[7]) {  // a tile in one piece is read as one line, by all threads
         const int length = count * fasts;
         const ITEM* const from = src + rows[0].src + first * step;
@@ -170,38 +163,44 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
             }
         }
     } else {
-        // A line is read by neighbours, as many as it has words for. Each reads a word of several
-        // lines before it stores them: what is under way at a time decides how fast this is.
-        const int few = members((fasts + LOAD - 1) / LOAD), apart = blockDim.x >> few;
-        for (int word = threadIdx.x & ((1 << few) - 1); word * LOAD < fasts + LOAD - 1;
-             word += 1 << few)
-            for (int line = threadIdx.x >> few; line < count; line += LINES * apart) {
-                Loaded loaded[LINES];
-                int at[LINES];
-                PRAGMA_UNROLL
-                for (int n = 0; n < LINES; ++n) {
-                    at[n] = fasts;
-                    if (line + n * apart >= count) continue;
-                    const ITEM* const from = src + rows[line + n * apart].src + first * step;
+        // Each thread reads several words before it stores them: how many are under way at a time
+        // decides how fast this is.
+        const int words = (fasts + 2 * LOAD - 2) / LOAD;  // wherever a line begins
+        const int next_line = threads / words, next_word = threads % words;
+        int line = threadIdx.x / words, word = threadIdx.x % words;
+        while (line < count) {
+            Loaded loaded[UNDER_WAY];
+            int j[UNDER_WAY], at[UNDER_WAY];
+            PRAGMA_UNROLL
+            for (int n = 0; n < UNDER_WAY; ++n) {
+                j[n] = line, at[n] = fasts;
+                if (line < count) {
+                    const ITEM* const from = src + rows[line].src + first * step;
                     at[n] = word * LOAD - behind(from, sizeof(ITEM), LOAD);
-                    if (at[n] < 0 || at[n] + LOAD > fasts) continue;
-                    if (LOAD > 1) loaded[n].word = *(decltype(loaded[n].word)*)(from + at[n]);
-                    else loaded[n].item[0] = from[at[n] * step];
+                    if (at[n] >= 0 && at[n] + LOAD <= fasts) {
+                        if (LOAD > 1) loaded[n].word = *(decltype(loaded[n].word)*)(from + at[n]);
+                        else loaded[n].item[0] = from[at[n] * step];
+                    }
                 }
-                PRAGMA_UNROLL
-                for (int n = 0; n < LINES; ++n) {
-                    const int j = line + n * apart;
-                    if (at[n] >= fasts) continue;
-                    const bool whole = at[n] >= 0 && at[n] + LOAD <= fasts;
+                word += next_word, line += next_line;
+                if (word >= words) word -= words, ++line;
+            }
+            PRAGMA_UNROLL
+            for (int n = 0; n < UNDER_WAY; ++n) {
+                FINAL* const to = tile + j[n] * pitch + at[n];
+                if (at[n] >= 0 && at[n] + LOAD <= fasts) {
                     for (int k = 0; k < LOAD; ++k)
-                        if (whole || (at[n] + k >= 0 && at[n] + k < fasts))
-                            tile[j * pitch + at[n] + k] = converted(
-                                table,
-                                whole ? loaded[n].item[k]
-                                      : src[rows[j].src + (first + at[n] + k) * step],
-                                scale, shift, rows[j], first + at[n] + k);
+                        to[k] = converted(table, loaded[n].item[k], scale, shift, rows[j[n]],
+                                          first + at[n] + k);
+                } else {  // an end of a line; or nothing, behind the last
+                    for (int k = 0; k < LOAD; ++k)
+                        if (at[n] + k >= 0 && at[n] + k < fasts)
+                            to[k] = converted(
+                                table, src[rows[j[n]].src + (first + at[n] + k) * step], scale,
+                                shift, rows[j[n]], first + at[n] + k);
                 }
             }
+        }
     }
     __syncthreads();
     const bool last = table.number[12];
@@ -209,42 +208,36 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
     const int each = last ? fasts : count, all = last ? count : fasts;
     const bool together = STORE > 1 && each == apart;
     const int to_lines = together ? 1 : all, to_length = together ? each * all : each;
-    const int to_few = together ? 0 : members((to_length + STORE - 1) / STORE);
-    const int to_member = together ? threadIdx.x : threadIdx.x & ((1 << to_few) - 1);
-    const int to_next = (together ? (int)blockDim.x : 1 << to_few) * STORE;
+    const int to_words = (to_length + 2 * STORE - 2) / STORE;
+    const int next_line = threads / to_words, next_word = threads % to_words;
     const int down = last ? pitch : 1, along = last ? 1 : pitch;
     const float of_each = 1.0f / each;
     FINAL* const begin = dst + (last ? row * n_fast + first
                                      : (outer * n_fast + first) * n_rows + row);
-    for (int line = together ? 0 : threadIdx.x >> to_few; line < to_lines;
-         line += blockDim.x >> to_few) {
+    int line = threadIdx.x / to_words, word = threadIdx.x % to_words;
+    while (line < to_lines) {
         FINAL* const to = begin + line * apart;
-        for (int at = to_member * STORE - behind(to, sizeof(FINAL), STORE); at < to_length;
-             at += to_next) {
-            if (!together && at >= 0 && at + STORE <= to_length) {
-                Stored stored = {};
-                for (int k = 0; k < STORE; ++k)
-                    stored.item[k] = tile[line * down + (at + k) * along];
-                if (STORE > 1) *(Word*)(to + at) = stored.word;
-                else to[at] = stored.item[0];
-                continue;
-            }
+        const int at = word * STORE - behind(to, sizeof(FINAL), STORE);
+        const bool whole = at >= 0 && at + STORE <= to_length;
+        Stored stored = {};
+        if (whole && !together) {
+            for (int k = 0; k < STORE; ++k)
+                stored.item[k] = tile[line * down + (at + k) * along];
+        } else {
             int j = line, i = at;
             if (together) j = parts(at, of_each), i = at - j * each;
-            if (at >= 0 && at + STORE <= to_length) {
-                Stored stored = {};
-                for (int k = 0; k < STORE; ++k) {
+            for (int k = 0; k < STORE; ++k) {
+                if (at + k >= 0 && at + k < to_length)
                     stored.item[k] = tile[j * down + i * along];
-                    if (++i == each) i = 0, ++j;
-                }
-                *(decltype(stored.word)*)(to + at) = stored.word;
-            } else {
-                for (int k = 0; k < STORE; ++k) {
-                    if (at + k >= 0 && at + k < to_length) to[at + k] = tile[j * down + i * along];
-                    if (++i == each && together) i = 0, ++j;
-                }
+                if (++i == each && together) i = 0, ++j;
             }
         }
+        if (STORE == 1 && whole) to[at] = stored.item[0];
+        else if (whole) *(decltype(stored.word)*)(to + at) = stored.word;
+        else for (int k = 0; k < STORE; ++k)
+            if (at + k >= 0 && at + k < to_length) to[at + k] = stored.item[k];
+        word += next_word, line += next_line;
+        if (word >= to_words) word -= to_words, ++line;
     }
 }
 """
@@ -322,7 +315,8 @@ def copied(
         else:
             sent = tuple(cupy.asarray(np.ascontiguousarray(one)) for one in both)
     run = kernel(cupy, items, int(src.device.id))
-    run((launch.blocks,), (THREADS,), (src, result, picked, launch.table, *sent))
+    threads = THREADS if items.load == 1 else WORD_THREADS
+    run((launch.blocks,), (threads,), (src, result, picked, launch.table, *sent))
     return result
 
 
@@ -360,7 +354,11 @@ def launch_of(found: CopyPlan) -> Launch | None:
         outer, rows = rows, outer
     n_outer, n_rows = (math.prod(lengths[axis] for axis in part) for part in (outer, rows))
     n_fast, most = lengths[fast], tile_items(found.final)
-    tile_fast = min(n_fast, most // (1 if runs else min(n_rows, TILE_ROWS)))
+    tile_fast = min(
+        n_fast,
+        most
+        // (1 if runs else min(n_rows, TILE_ROWS if item_bytes >= WORD_BYTES else SMALL_TILE_ROWS)),
+    )
     tile_rows = min(n_rows, MAX_ROWS, most // tile_fast)
     tiles_fast, tiles_rows = -(-n_fast // tile_fast), -(-n_rows // tile_rows)
     # where all of a tile lies in one piece, it is read as one
@@ -391,7 +389,7 @@ def kernel(cupy: Any, items: Items, number: int) -> Any:
         "FEW": int(items.few),
         "LOAD": items.load,
         "STORE": max(1, WORD_BYTES // items.final.itemsize),
-        "LINES": LINES,
+        "UNDER_WAY": UNDER_WAY,
         "FEW_FACTORS": FEW_FACTORS,
         "INDEX": TYPES[items.place.char],
         "TABLE_NUMBERS": TABLE_NUMBERS,
