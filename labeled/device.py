@@ -21,8 +21,7 @@ next on the same stream finds a batch ready, and memory that is given back is us
 behind what read it. A consumer who uses a batch on yet another stream waits for the event that
 comes with it, and keeps the batch until done.
 
-**What is CUDA's here has not run on a GPU yet.** It follows CuPy's documentation; what it does on
-a device is unknown.
+What is CUDA's here has run on one GPU, an H200 with CuPy 14.2; several at once it has not seen.
 """
 
 from __future__ import annotations
@@ -749,7 +748,7 @@ def cuda_device(name: str) -> CudaDevice:
 class Resident:
     """A device, and the arrays that were brought there: each once, as long as the host has it.
 
-    Only row numbers go there for a batch. **This has not run on a GPU yet.**
+    Only row numbers go there for a batch.
 
     Parameters
     ----------

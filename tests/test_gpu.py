@@ -1,4 +1,4 @@
-"""The laws of the device path on a GPU: ``pytest -m gpu``. None of it has run on one yet."""
+"""The laws of the device path on a GPU: ``pytest -m gpu``."""
 
 from __future__ import annotations
 

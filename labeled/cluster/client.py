@@ -72,7 +72,7 @@ def local_cluster(n_workers: int | None = None, **options: Any) -> distributed.L
 def cuda_cluster(**options: Any) -> Any:
     """Start one worker a GPU of this machine, each with its own device and ``{"GPU": 1}``.
 
-    **This has not run on a GPU yet.**
+    It has run with one worker, on an H200; not with several GPUs yet.
 
     Parameters
     ----------

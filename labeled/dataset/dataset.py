@@ -544,7 +544,7 @@ class Dataset(Viewed):
             Where :meth:`batches` of these rows are made unless they ask for another device. The
             numbers go to a GPU as a whole when the first of them begins, and stay there as long
             as this dataset is held; then batches are gathered, laid out and cast there, and only
-            row numbers go there. **This has not run on a GPU yet.**
+            row numbers go there.
         progress : bool, optional
             Show a progress bar. By default on a terminal and in a notebook, after two seconds.
 
@@ -708,7 +708,7 @@ class Dataset(Viewed):
             Where batches are made. Windows are copied to the device from pinned memory in the
             file's dtype; batches are cut, cast, scaled and laid out there, on the consumer's
             current stream. Order and values equal those of "cpu". Ragged examples and values to
-            decode are prepared on the host; text stays there. Needs CuPy. **Not yet run on a GPU.**
+            decode are prepared on the host; text stays there. Needs CuPy.
         pinned : bool
             With ``output="torch"``: copy host tensors into pinned memory if torch finds a CUDA
             device; without one a warning says so and tensors stay in ordinary memory.
