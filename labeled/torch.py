@@ -98,6 +98,13 @@ class WorkerRows:
         if self._live is None or not self.follows or self._live[:2] != (os.getpid(), change):
             info = module("torch.utils.data").get_worker_info()
             part, n_parts = (0, 1) if info is None else (info.id, info.num_workers)
+            if info is not None and self.options.get("device", "cpu") != "cpu":
+                raise LoaderError(
+                    f"device={self.options['device']!r} does not go with num_workers="
+                    f"{info.num_workers}: a worker process hands over no memory of a GPU. Take "
+                    "num_workers=0, whose threads read ahead, or leave device out and move each "
+                    "batch by x.to('cuda')"
+                )
             # a worker reads ahead already
             alone = {} if info is None else {"threads": self.options.get("threads", 0)}
             loader = self.loader(part, n_parts, epoch, **alone)

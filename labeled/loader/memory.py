@@ -79,9 +79,9 @@ INDEXED_WINDOWS = 4
 # kept rows up to this are handed out by the caller alone: waking a thread takes longer
 SMALL_KEPT_BYTES = 32 << 20
 MAX_THREADS = 16
-# Threads that only copy runs wait for one another at Python's lock. On 16 cores file order came at
-# 3.1 GB/s in jobs of 1 MiB with 15 threads, and at 7.5 with 4; to a GPU in jobs of 32 MiB, which
-# are read in several parts, at 15.6 with 15 and at 23.3 with 8.
+# Threads that only copy runs of local files wait for one another at Python's lock. On 16 cores file
+# order came at 3.1 GB/s in jobs of 1 MiB with 15 threads, and at 7.5 with 4; to a GPU in jobs of 32
+# MiB, which are read in several parts, at 15.6 with 15 and at 23.3 with 8.
 RUN_THREADS, SMALL_RUN_THREADS, SMALL_RUN_BYTES = 8, 4, 4 << 20
 # windows leave up to one of so many parts of the memory to the threads that read them
 THREADS_SHARE = 16
@@ -227,7 +227,7 @@ class Needs:
         rows, layout, makes, options = asked.rows, asked.layout, asked.makes, asked.rows.options
         self.asked, self.kept, self.kept_bytes = asked, set[str](), 0
         self.windowed = self.chunked = self.decoded = False
-        self.picks, self.row_bytes, read = True, 0, []
+        self.mapped, self.picks, self.row_bytes, read = True, True, 0, []
         listed = False
         for name, source in layout.sources.items():
             one = source.layout
@@ -242,6 +242,7 @@ class Needs:
             listed |= rows.mode == "file" and (span is None or span.step != 1)
             self.chunked = self.chunked or one.chunk_rows is not None
             self.decoded = self.decoded or one.expensive
+            self.mapped = self.mapped and one.mapped
             self.picks = self.picks and one.mapped and source.row_bytes >= PICKED_ROW_BYTES
             # In full shuffle a stored chunk serves many batches.
             together = one.chunk_rows is not None and not one.picked
@@ -468,7 +469,7 @@ class Sizes:
             n_cores = processors(MAX_THREADS + 1)
             most = min(in_flight, n_cores) if in_flight else max(1, n_cores - 1)
             threads = min(MAX_THREADS, most, affordable)
-            if rows.mode == "file" and not in_flight and not needs.decoded:
+            if rows.mode == "file" and needs.mapped and not in_flight:
                 small_jobs = whole_bytes <= SMALL_RUN_BYTES
                 threads = min(threads, SMALL_RUN_THREADS if small_jobs else RUN_THREADS)
         elif needs.fills:
