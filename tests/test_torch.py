@@ -9,6 +9,7 @@ import pytest
 
 import labeled
 import labeled.torch
+from labeled.device import Device
 from labeled.errors import LoaderError, StateError
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
