@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -101,41 +97,6 @@ def test_torch_takes_tensors_without_a_copy(cupy, ds):
         assert batch["features"].is_cuda
         total += int(batch["features"].sum(dtype=torch.int64))
     assert total == int(DATA["features"].sum(dtype=np.int64))
-
-
-JAX = """
-import sys
-import jax, labeled
-
-if jax.default_backend() != "gpu":
-    print("none")
-    sys.exit()
-total = 0
-for batch in labeled.open_dataset(sys.argv[1]).batches(
-    64, device="cuda", output="jax", shuffle="window", seed=1, dtype={"targets": "int32"}
-):
-    assert batch["features"].device.platform == "gpu"
-    total += int(batch["features"].astype("int32").sum())
-print(total)
-"""
-
-
-def test_jax_takes_arrays_without_a_copy(cupy, ds):
-    """In a process of its own: it takes three quarters of the memory unless told otherwise."""
-    if find_spec("jax") is None:
-        pytest.skip("JAX is not installed")
-    done = subprocess.run(
-        [sys.executable, "-c", JAX, ds.files.paths[0]],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=90,
-        env={**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
-    )
-    assert done.returncode == 0, done.stderr
-    if done.stdout.strip() == "none":
-        pytest.skip("this JAX has no CUDA")
-    assert int(done.stdout) == int(DATA["features"].sum(dtype=np.int64))
 
 
 def test_memory_of_the_device_stays_within_the_promise(cupy, ds):

@@ -11,7 +11,7 @@ for is not compiled in. A block of threads copies one tile: it reads along the f
 source, converts, keeps the tile in shared memory, and writes along the destination, so both sides
 are touched in whole segments. Rows are all axes behind the fast one, taken as one; the offset of
 each row of a tile is computed once a block. Where the fast axis is the last one, too, rows are all
-axes before it, and a block copies many short runs as they are. One compiled kernel for each pair
+axes before it, and a block copies many short runs. One compiled kernel for each pair
 of item types serves every shape: the shape travels with the launch, as a small table.
 """
 
@@ -102,12 +102,12 @@ union Stored { Word word; FINAL item[STORE]; };
 #else
 union Stored { FINAL word, item[1]; };
 #endif
-// How many lengths, of which one part is given, lie before a place of a tile: a tile is small
-// enough for this to be exact.
-__device__ inline int parts(int at, float part) { return (int)floorf((at + 0.5f) * part); }
 __device__ inline int behind(const void* line, int item_bytes, int items) {
     return (int)((unsigned long long)line / item_bytes % items);
 }
+// How often a length, of which the inverse is given, fits before a place of a tile: a tile is
+// small enough for this to be exact.
+__device__ inline int times(int at, float inverse) { return (int)floorf((at + 0.5f) * inverse); }
 
 // picked: the first item of each gathered row
 extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restrict__ dst,
@@ -156,7 +156,7 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
             const bool whole = at >= 0 && at + LOAD <= length;
             Loaded loaded = {};
             if (whole) loaded.word = *(decltype(loaded.word)*)(from + at);
-            int j = parts(at, of_fasts), i = at - j * fasts;
+            int j = times(at, of_fasts), i = at - j * fasts;
             for (int k = 0; k < LOAD; ++k) {
                 if (at + k >= 0 && at + k < length)
                     tile[j * pitch + i] = converted(
@@ -228,7 +228,7 @@ extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restri
                 stored.item[k] = tile[line * down + (at + k) * along];
         } else {
             int j = line, i = at;
-            if (together) j = parts(at, of_each), i = at - j * each;
+            if (together) j = times(at, of_each), i = at - j * each;
             for (int k = 0; k < STORE; ++k) {
                 if (at + k >= 0 && at + k < to_length)
                     stored.item[k] = tile[j * down + i * along];
