@@ -561,7 +561,7 @@ class Device:
         return np.empty(shape, dtype)
 
     def asarray(self, host: HostArray) -> Array:
-        """Return host values on the device, once they are there."""
+        """Return host values on the device, where what the current stream does next finds them."""
         return host
 
     def kept(self, host: HostArray) -> Array:

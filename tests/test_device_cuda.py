@@ -70,7 +70,7 @@ class Gpus:
             Stream=Stream,
             Event=Event,
             runtime=self.runtime,
-            get_current_stream=lambda number=-1: self.stream[max(number, self.device)],
+            get_current_stream=lambda number=-1: self.stream[self.device if number < 0 else number],
             PinnedMemory=self.alloc,
             PinnedMemoryPointer=lambda memory, offset: memory,
         )

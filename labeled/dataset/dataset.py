@@ -682,8 +682,9 @@ class Dataset(Viewed):
             means "window". All lengths are read when the loader is made.
         threads : int, optional
             Background threads; 0 reads in the caller. By default one fewer than cores (with a
-            `pipeline`, as many), at most 16; none if all rows fit in 32 MiB and nothing transforms
-            them.
+            `pipeline`, as many), at most 16; in file order at most 8, and 4 for small batches,
+            where all sources lie in one piece in local files; none if all rows fit in 32 MiB and
+            nothing transforms them.
         prefetch : int, optional
             How many jobs are read ahead, within `memory`. By default one where a job is a whole
             window, else up to seven of the smaller ones that other orders are cut into.
