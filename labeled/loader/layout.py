@@ -582,7 +582,10 @@ class HandedOver:
 
         A pipeline that makes something else of one source leaves the others labelled.
         """
-        made = map_nest(data.arrays if isinstance(data, Batch) else data, self._handed)
+        if isinstance(data, Batch) and self.to.library == "numpy":
+            made: Any = dict(data.arrays)
+        else:
+            made = map_nest(data.arrays if isinstance(data, Batch) else data, self._handed)
         return tuple(made.values()) if self.as_tuple and isinstance(made, dict) else made
 
     def _handed(self, data: Any) -> Any:

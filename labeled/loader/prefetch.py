@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 # which costs nothing where batches are many and small.
 Made = tuple[Any, Callable[[], Rows], int, int]
 
+# Less than this, copied out of memory, is no task of its own: that would cost more than the copy.
+SHORT_BYTES = 1 << 16
+
 LOOK_UP_S = 1.0  # how long a thread sleeps before it looks whether the iterator is still there
 
 
@@ -249,12 +252,17 @@ class Prefetcher:
                     return None
                 start, stop, content = following
                 job = LoadedJob(start, stop, content, {})
+                copying, reading = list[Task](), list[Task]()
                 for one in self._plan.source_readers:
                     out, tasks = one.tasks(content, buffer[one.name], stop - start)
                     job.arrays[one.name] = out
-                    job.pending += len(tasks)
-                    for task in tasks:
-                        self._tasks.append(partial(self._read, job, task))
+                    short = one.kept is not None and (stop - start) * one.row_bytes <= SHORT_BYTES
+                    (copying if short else reading).extend(tasks)
+                if copying:  # goes along with the first of the others
+                    reading = [partial(do_all, [*copying, *reading[:1]]), *reading[1:]]
+                for task in reading:
+                    self._tasks.append(partial(self._read, job, task))
+                job.pending = len(reading)
                 job.ready = not job.pending
                 self._loading.append(job)
                 self.stats.n_windows += 1
@@ -336,6 +344,12 @@ class Prefetcher:
                 self._changed.notify_all()
             finally:
                 self._lock.release()
+
+
+def do_all(tasks: list[Task]) -> None:
+    """Do some tasks as one."""
+    for task in tasks:
+        task()
 
 
 def _unlock_properties() -> None:

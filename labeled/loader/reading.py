@@ -342,6 +342,8 @@ class SourceReader:
                 return Read(range(content.run[0] + first, content.run[1] + first))
             if content.run_list is not None:
                 return Read(content.run_list + first, content.places)
+            if self._by_row and content.listed is not None:
+                return Read(content.listed + first)
         runs = content.runs
         positions = content.rows if runs is None else rows_of(runs)
         if self.position_of is not None:
