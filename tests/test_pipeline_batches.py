@@ -249,6 +249,8 @@ def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
         ([{"images": abs}, {"images": shifted}], "takes whole batches, but follows"),
         ({"images": lambda image: image[..., : int(image[0, 0, 0])]}, "different shapes"),
         (whole(lambda batch, rng: batch), "'rng' of one row, but is given whole batches"),
+        ({"images": whole(lambda images: images[1:])}, "made 8 examples of 'images', of 9 rows"),
+        (whole(lambda batch: batch.part(np.arange(3))), "made 3 examples of 'images', of 9 rows"),
     ],
 )
 def test_what_does_not_fit_is_reported(dataset, pipeline, words):

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xarray as xr
 
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
 from labeled.transforms.pipeline import Rows, SampleContext, Stages, Step, is_pipeline, name_of, run
@@ -149,8 +150,10 @@ class CompiledPipeline:
             return made, np.array(kept, np.int64)
 
         def whole(some: Any, numbers: Rows) -> Any:
-            here = replace(context, rows=numbers)
-            return run(self.whole, some, here, stage="whole-batch transform", must_return="a batch")
+            here, stage = replace(context, rows=numbers), "whole-batch transform"
+            made = run(self.whole, some, here, stage=stage, must_return="a batch")
+            self._check_rows(made, len(numbers))
+            return made
 
         kept = np.arange(len(rows))
         try:
@@ -165,6 +168,18 @@ class CompiledPipeline:
             data, fit = self._row_by_row(data, replace(context, rows=rows[kept]), each)
             kept = kept[fit]
         return data, None if len(kept) == len(rows) else ~np.isin(np.arange(len(rows)), kept)
+
+    def _check_rows(self, data: Any, n_rows: int) -> None:
+        """Refuse more or fewer examples than rows: nobody could tell which rows they are of."""
+        for name, one in data.items() if self.whole and isinstance(data, Mapping) else ():
+            dim = self.stacked.dims.get(name, self.stacked.dim)
+            found = one.sizes.get(dim, n_rows) if isinstance(one, xr.DataArray) else n_rows
+            if found != n_rows:
+                raise PipelineError(
+                    f"whole-batch transforms made {found} examples of {name!r}, of {n_rows} rows, "
+                    "so that nobody could tell which rows they are of; leave rows out before, "
+                    "with subset(), or do it in batch=, the last stage of a pipeline"
+                )
 
     def _row_by_row(
         self, data: Any, context: SampleContext, each: Callable[..., Any]
