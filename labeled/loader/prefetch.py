@@ -243,30 +243,8 @@ class Prefetcher:
                 return None
             began = perf_counter()
             try:
-                buffer = self.pool.take(force=caller and not self._loading)
-                if buffer is None:
+                if not self._begin_job(force=caller and not self._loading):
                     return None
-                following = next(self._jobs, None)
-                if following is None:
-                    self._end_reading(keeps=True)
-                    return None
-                start, stop, content = following
-                job = LoadedJob(start, stop, content, {})
-                copying, reading = list[Task](), list[Task]()
-                for one in self._plan.source_readers:
-                    out, tasks = one.tasks(content, buffer[one.name], stop - start)
-                    job.arrays[one.name] = out
-                    short = one.kept is not None and (stop - start) * one.row_bytes <= SHORT_BYTES
-                    (copying if short else reading).extend(tasks)
-                if copying:  # goes along with the first of the others
-                    reading = [partial(do_all, [*copying, *reading[:1]]), *reading[1:]]
-                for task in reading:
-                    self._tasks.append(partial(self._read, job, task))
-                job.pending = len(reading)
-                job.ready = not job.pending
-                self._loading.append(job)
-                self.stats.n_windows += 1
-                self.stats.n_tasks += job.pending
             except BaseException as error:  # met behind the jobs that are on their way
                 self._tasks.clear()
                 failed = LoadedJob(0, 0, WindowRows(), {}, ready=True, error=error)
@@ -279,6 +257,36 @@ class Prefetcher:
                 self._changed.notify_all()
         return self._tasks.popleft()
 
+    def _begin_job(self, *, force: bool) -> bool:
+        """Cut the next job into tasks; False where no buffer is free, or no job is left.
+
+        Rows of sources that are kept are copied along with the first task that reads.
+        """
+        buffer = self.pool.take(force=force)
+        if buffer is None:
+            return False
+        assert self._jobs is not None
+        following = next(self._jobs, None)
+        if following is None:
+            self._end_reading(keeps=True)
+            return False
+        start, stop, content = following
+        job = LoadedJob(start, stop, content, {})
+        copying, reading = list[Task](), list[Task]()
+        for one in self._plan.source_readers:
+            out, tasks = one.tasks(content, buffer[one.name], stop - start)
+            job.arrays[one.name] = out
+            short = one.kept is not None and (stop - start) * one.row_bytes <= SHORT_BYTES
+            (copying if short else reading).extend(tasks)
+        groups = [[*copying, *reading[:1]], *([task] for task in reading[1:])]
+        self._tasks.extend(partial(self._read, job, *group) for group in groups if group)
+        job.pending = len(self._tasks)
+        job.ready = not job.pending
+        self._loading.append(job)
+        self.stats.n_windows += 1
+        self.stats.n_tasks += job.pending
+        return True
+
     def _end_reading(self, *, keeps: bool = False) -> None:
         """Begin no job any more; drop jobs on their way, unless one `keeps` them."""
         self._jobs = None
@@ -287,13 +295,14 @@ class Prefetcher:
             self._loading.clear()
         self._changed.notify_all()
 
-    def _read(self, job: LoadedJob, task: Task) -> None:
-        """Do one task and note that it is done."""
+    def _read(self, job: LoadedJob, *tasks: Task) -> None:
+        """Do a task, or some together, and note that it is done."""
         began, before = perf_counter(), CLOCK.decode_s
         error: BaseException | None = None
         try:
             if job.error is None:
-                task()
+                for task in tasks:
+                    task()
         except BaseException as caught:
             error = caught
         decoded, took = CLOCK.decode_s - before, perf_counter() - began
@@ -344,12 +353,6 @@ class Prefetcher:
                 self._changed.notify_all()
             finally:
                 self._lock.release()
-
-
-def do_all(tasks: list[Task]) -> None:
-    """Do some tasks as one."""
-    for task in tasks:
-        task()
 
 
 def _unlock_properties() -> None:
