@@ -120,6 +120,21 @@ def test_without_prefetching_no_thread_reads(path, order):
     assert loader.explain().threads == 0
 
 
+@pytest.mark.parametrize("codec", [None, "gzip"])
+@pytest.mark.parametrize("first", [0, 64])
+def test_jobs_of_whole_chunks_end_where_batches_do(tmp_path, codec, first):
+    rows = np.zeros((8192, 3072), np.uint8)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=rows, chunks=(64, 3072), compression=codec)
+    ds = labeled.open_dataset(tmp_path / "x.h5", dims={"x": ("batch", "feature")})
+    loader = ds.subset(slice(first, None)).batches(256, memory="16 MiB")
+    for _ in loader:  # a batch that lies in two jobs is copied
+        pass
+    job_rows = loader.explain().job_rows
+    assert job_rows % 256 == 0
+    assert loader.stats().n_windows == -(-(8192 - first) // job_rows)
+
+
 def test_neither_threads_nor_prefetching_decide_what_is_kept(tmp_path):
     path = labeled.write(tmp_path / "x.hdf5", {"x": np.arange(5000)}, chunks=10, compression="gzip")
     rows = labeled.open_dataset(path)

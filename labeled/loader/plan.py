@@ -239,7 +239,8 @@ class LoaderPlan:
             if rows.mode == "file" and one.reader.chunk_rows > 1 and not one.keep:
                 units = rows.units
                 if isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
-                    self.job_offset = units.first_rows  # no stored chunk is read by two jobs
+                    # no stored chunk is read by two jobs
+                    self.job_offset = units.first_rows % units.unit_rows
         self.epoch_plan = rows.epoch_plan(sizes.window_rows)
         self.device_plan, self.goes_to = None, where if makes_on_host else None
         if where is not None and not makes_on_host:
