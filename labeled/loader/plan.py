@@ -193,8 +193,8 @@ class LoaderPlan:
     hand_over : HandedOver, optional
         Makes another library's arrays of what is handed out.
     job_offset : int, optional
-        Jobs of file order are cut at ``offset + k * job_rows``, so that no stored chunk is read
-        twice; places are cut (at multiples of `job_rows`) when None.
+        Jobs of file order are cut at ``offset + k * job_rows``, so that no stored chunk is
+        decoded twice; places are cut (at multiples of `job_rows`) when None.
     row_bytes : int
         Stored bytes of one row over all sources.
     plan_hash : str
@@ -236,10 +236,10 @@ class LoaderPlan:
                 one = RaggedSourceReader(sizes.example_bytes[name], *chosen, keep=keep)
             self.source_readers.append(one)
             self.row_bytes += one.row_bytes
-            if rows.mode == "file" and one.reader.chunk_rows > 1 and not one.keep:
+            if rows.mode == "file" and one.layout.expensive and not one.keep:
                 units = rows.units
                 if isinstance(units, UniformUnits) and not sizes.job_rows % units.unit_rows:
-                    # no stored chunk is read by two jobs
+                    # no stored chunk is decoded by two jobs
                     self.job_offset = units.first_rows % units.unit_rows
         self.epoch_plan = rows.epoch_plan(sizes.window_rows)
         self.device_plan, self.goes_to = None, where if makes_on_host else None
