@@ -73,3 +73,19 @@ def test_a_bad_row_of_a_second_file_is_the_one_left_out(tmp_path):
     rows = np.concatenate([batch.rows for batch in batches])
     assert rows.tolist() == [*range(13), 14]
     assert np.concatenate([batch.arrays["v"] for batch in batches]).tolist() == rows.tolist()
+
+
+def test_no_chunk_is_left_out_for_that_of_another_file(tmp_path):
+    for name, values in (("a", range(12)), ("b", range(12, 32))):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            rows = np.array(values).reshape(-1, 1)
+            x = file.create_dataset("x", data=rows, chunks=(8, 1), compression="gzip")
+            x.dims[0].label, x.dims[1].label = "batch", "feature"
+            damaged = x.id.get_chunk_info(0)
+    with open(tmp_path / "b.h5", "r+b") as raw:
+        raw.seek(damaged.byte_offset)
+        raw.write(b"\xff" * damaged.size)
+    loader = labeled.open_dataset([tmp_path / "a.h5", tmp_path / "b.h5"]).batches(4, errors="skip")
+    with pytest.warns(LabeledWarning, match="left out of this epoch"):
+        found = np.concatenate([batch["x"].values.ravel() for batch in loader])
+    assert sorted({*range(32)} - {*found.tolist()}) == list(range(12, 20))

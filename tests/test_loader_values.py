@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import h5py
 import numpy as np
 import pytest
 
@@ -112,3 +113,18 @@ def test_one_hot_labels_in_floats_are_made_as_shown(gaps):
     hot = np.concatenate([np.asarray(batch["y"]) for batch in batches])
     np.testing.assert_array_equal(hot.argmax(1), known["y"].values.ravel())
     np.testing.assert_array_equal(hot.sum(1), 1)
+
+
+def test_times_of_padded_rows_are_never_decoded(tmp_path):
+    """What memory happens to hold behind the last row would be no time."""
+    with h5py.File(tmp_path / "t.h5", "w") as file:
+        file["x"] = np.arange(10)
+        file["x"].attrs["units"] = "hours since 2000-01-01"
+    loader = labeled.open_dataset(tmp_path / "t.h5").batches(64, last="pad")
+    for _ in range(3):
+        rubbish = [np.full(size, 0x7F, "u1") for size in range(64, 4096, 16) for _ in range(8)]
+        del rubbish
+        (batch,) = loader
+        times = np.datetime64("2000-01-01", "h") + np.arange(10)
+        np.testing.assert_array_equal(batch.arrays["x"][:10], times)
+        assert np.isnat(batch.arrays["x"][10:]).all()

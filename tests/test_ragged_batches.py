@@ -15,7 +15,7 @@ import test_memory
 from ragged_files import LAYOUTS, ragged_path, same, write_flat
 
 import labeled
-from labeled.errors import LoaderError, SpecsError
+from labeled.errors import LoaderError, SpaceError, SpecsError
 from labeled.spaces import VectorSpace
 
 N = 300
@@ -269,3 +269,39 @@ def test_sources_whose_dims_differ_in_length_go_to_xarray(tmp_path: Path) -> Non
         4
     )
     assert dict(batch.to_xarray().sizes) == {"batch": 4, "step": 2, "y_step": 3}
+
+
+@pytest.mark.parametrize("how", [{"last": "pad"}, {"last": "wrap", "shuffle": "full", "seed": 1}])
+def test_every_batch_has_its_sources_in_one_order(tmp_path, how):
+    audio = [np.full(1 + row % 5, row, "i4") for row in range(100)]
+    path = labeled.write(tmp_path / "r.hdf5", {"audio": audio, "label": np.arange(100)})
+    for batch in labeled.open_dataset(path, sources=("audio", "label")).batches(64, **how):
+        assert list(batch) == ["audio", "label"]
+
+
+@pytest.mark.parametrize("ragged", MODES)
+@pytest.mark.parametrize("bad", [0, 2])
+def test_a_value_that_does_not_fit_is_named_by_its_example(tmp_path, ragged, bad):
+    arrays = [np.arange(1 + 2 * row) for row in range(4)]
+    arrays[bad][-1] = 300
+    path = labeled.write(tmp_path / "r.hdf5", {"x": labeled.Ragged.of(arrays, ("batch", "time"))})
+    loader = labeled.open_dataset(path).batches(4, dtype={"x": "u1"}, ragged=ragged)
+    with pytest.raises(SpaceError, match=rf"300 in row {bad} of .*row {bad} of the dataset"):
+        list(loader)
+
+
+def test_examples_that_are_kept_fit_beside_rows_that_are_picked(tmp_path):
+    """A job of picked rows may hold the longest examples of its window, and no others."""
+    n = 2450
+    lengths = np.where(np.arange(n) % 4, 1, 6000)
+    arrays = [np.full(length, row % 256, "u1") for row, length in enumerate(lengths)]
+    images = np.zeros((n, 32768), "u1")
+    path = labeled.write(
+        tmp_path / "r.hdf5",
+        {"images": images, "x": labeled.Ragged.of(arrays, ("batch", "time"))},
+        dims={"images": ("batch", "pixel")},
+    )
+    loader = labeled.open_dataset(path).batches(32, shuffle="window", seed=1, memory="64 MiB")
+    for batch in loader:
+        for one, row in zip(batch.arrays["x"], batch.rows, strict=True):
+            np.testing.assert_array_equal(one, arrays[row])

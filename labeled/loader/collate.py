@@ -136,6 +136,8 @@ class Collator:
             place, start = place + b - a, start + b - a
         for name, parts in ragged.items():
             arrays[name] = RaggedRows.joined(parts, length)
+        if ragged:  # the sources in their own order again
+            arrays = {name: arrays[name] for name in self._lay_out.sources}
         return arrays, spans
 
     def _kept_rows(
@@ -262,7 +264,11 @@ def read_rows_individually(plan: LoaderPlan, content: WindowRows, arrays: dict[s
         rows = rows_of(rows) if rows.ndim == 2 else rows
         places = np.arange(len(rows)) if read.places is None else read.places
         ragged = isinstance(one, RaggedSourceReader)
-        chunk = rows if ragged else rows // (one.layout.chunk_rows or 1)
+        chunk, edges = rows, one.layout.edges
+        if not ragged and edges is not None:  # chunks of several lengths
+            chunk = np.searchsorted(edges, rows, side="right")
+        elif not ragged:
+            chunk = rows // (one.layout.chunk_rows or 1)
         order = np.argsort(chunk, kind="stable")
         for some in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
             while len(some):

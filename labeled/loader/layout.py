@@ -279,7 +279,14 @@ class RaggedForm:
         """Lay out examples; those that are only a part of a job are not to keep all of it."""
         flat = rows.flat()
         if self.cast is not None:
-            flat = flat._replace(values=self.cast(flat.values, f"source {self.name!r}"))
+            try:
+                flat = flat._replace(values=self.cast(flat.values, f"source {self.name!r}"))
+            except SpaceError as error:  # counts values
+                if error.row is None:
+                    raise
+                row = int(flat.offsets.searchsorted(error.row, side="right")) - 1
+                text = str(error).replace(f" in row {error.row} ", f" in row {row} ", 1)
+                raise type(error)(text).at_row(row) from error
         elif self.layout != "pad" and len(flat.values) < len(rows.values):
             flat = flat._replace(values=flat.values.copy())
         if self.layout == "list":
@@ -449,6 +456,9 @@ class BatchLayout:
         try:
             if self.decoded:
                 for name in self.decoded:
+                    if count < length:  # rows that nothing was read to are not to be decoded
+                        stored = arrays[name]
+                        stored[count:] = stored[:1] if count else padding_of(stored.dtype, 0)
                     arrays[name] = self.sources[name].decode(arrays[name])
                 arrays = arrays if place is None else place(arrays)
             if count < length:

@@ -269,7 +269,8 @@ class Needs:
 
         self.batch_bytes = rows.held_rows * (self.row_bytes + layout.out_row_bytes)
         for name, each in asked.ragged.items():
-            self.worst[name] = each.worst if read else each.largest  # jobs are cut anywhere then
+            by_unit = read and not self.picks  # else jobs are cut anywhere
+            self.worst[name] = each.worst if by_unit else each.largest
             self.batch_bytes += each.batch_bytes
         self.each_bytes = 0  # of a batch in a pipeline
         if makes is not None:
