@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 # which costs nothing where batches are many and small.
 Made = tuple[Any, Callable[[], Rows], int, int]
 
-# Less than this, copied out of memory, is no task of its own: that would cost more than the copy.
+# Rows of kept sources, if fewer bytes than this, are copied by a task that reads others as well:
+# a further task takes longer than the copy.
 SHORT_BYTES = 1 << 16
 
 LOOK_UP_S = 1.0  # how long a thread sleeps before it looks whether the iterator is still there
