@@ -480,3 +480,10 @@ def test_memory_stays_within_the_budget(tmp_path: Path) -> None:
     out, err = done.communicate()
     assert done.returncode == 0, err
     assert int(out) <= 20 << 20
+
+
+def test_integers_of_mixed_columns_are_not_rounded(tmp_path: Path) -> None:
+    large = 2**53 + 1
+    for column in (pd.Categorical([large, None]), pd.Series([large, 0.5], dtype=object)):
+        with pytest.raises(ArrayError, match=f"'id', row 0 holds {large}, which float64 would"):
+            labeled.write(tmp_path / "x.hdf5", pd.DataFrame({"id": column}))

@@ -138,3 +138,20 @@ def test_rules_as_words(tmp_path: Path, words: list[str], said: str | None) -> N
     else:
         splits = labeled.open_dataset(tmp_path / "y.h5").splits
         assert {name: by["x"] for name, by in splits.items()} == {"train": 8, "test": 2, "x": 0}
+
+
+def test_a_split_may_lack_every_source_that_is_written(tmp_path: Path) -> None:
+    splits = {"train": (0, 4), "unlabeled": {"x": (4, 6)}}
+    sources = {"x": np.arange(6.0), "y": np.arange(6)}
+    path = labeled.write(tmp_path / "all.hdf5", sources, splits)
+    one = labeled.open_dataset(path).select("y")
+    copies = [
+        labeled.convert(path, tmp_path / "converted.hdf5", sources=["y"]),
+        labeled.write(tmp_path / "written.hdf5", one),
+    ]
+    for copy in copies:
+        ds = labeled.open_dataset(copy)
+        np.testing.assert_array_equal(ds["y"], np.arange(6))
+        assert ds.splits["train"] == {"y": 4}
+    pytest.importorskip("matplotlib")
+    one.plot.splits()

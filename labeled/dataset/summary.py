@@ -183,6 +183,8 @@ class DatasetPlots:
         """
         catalog, found, longest = self.dataset.files.catalog, {}, 0
         for split, by_source in catalog.splits.items():
+            if not by_source:
+                continue
             name, rows = next(iter(by_source.items()))
             n_rows = catalog.sources[name].n_rows
             longest, found[split] = max(longest, n_rows), (rows.stretches_among(n_rows),)

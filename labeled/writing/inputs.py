@@ -42,7 +42,14 @@ from labeled.writing.source import (
     with_fills,
     without_mask,
 )
-from labeled.writing.tables import as_numpy, frame_column, frame_sources, is_column, is_frame
+from labeled.writing.tables import (
+    as_numpy,
+    check_listed,
+    frame_column,
+    frame_sources,
+    is_column,
+    is_frame,
+)
 
 MAX_AXES = 32
 FLOAT32_STEP = 2.0**-22  # relative; coordinates that differ by less are the same
@@ -451,18 +458,9 @@ def _as_array(name: str, value: Any) -> Any:
         except ValueError as error:
             why = f"is a list that is neither an array ({error}) nor one of arrays; give an array"
         else:
-            _check_exact(where, value, array)
+            check_listed(where, value, array)
             return array
     raise ArrayError(f"{where} {why}")
-
-
-def _check_exact(where: str, listed: Sequence[Any], array: Array) -> None:
-    """Refuse integers of a list that floats would round, as of ids beyond int64 beside others."""
-    if array.ndim == 1 and array.dtype.kind == "f":
-        for row, (one, kept) in enumerate(zip(listed, array.tolist(), strict=True)):
-            if isinstance(one, int) and one != kept:
-                words = f"row {row} holds {one}, which {array.dtype} would round"
-                raise ArrayError(f"{where}, {words}; give an array of one dtype")
 
 
 def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[Coordinate, ...]:

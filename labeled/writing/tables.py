@@ -84,7 +84,9 @@ def frame_column(name: str, column: Any) -> Array:
         return values
     listed = values.tolist()
     if listed and {type(value) for value in listed} <= {int, float, bool}:
-        return np.array(listed)
+        made = np.array(listed)
+        check_listed(where, listed, made)
+        return made
     wanted = str if any(isinstance(value, str) for value in listed) else int | float
     for row, value in enumerate(listed):
         if not isinstance(value, wanted):
@@ -93,6 +95,15 @@ def frame_column(name: str, column: Any) -> Array:
                 f"numbers only (fillna puts something in place of what is missing)"
             )
     return values
+
+
+def check_listed(where: str, listed: Sequence[Any], array: Array) -> None:
+    """Refuse integers of a list that floats would round, as of ids beyond int64 beside others."""
+    if array.ndim == 1 and array.dtype.kind == "f":
+        for row, (one, kept) in enumerate(zip(listed, array.tolist(), strict=True)):
+            if isinstance(one, int) and one != kept:
+                words = f"row {row} holds {one}, which {array.dtype} would round"
+                raise ArrayError(f"{where}, {words}; give an array of one dtype")
 
 
 def as_numpy(name: str, array: xr.DataArray) -> xr.DataArray:

@@ -459,7 +459,10 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
         return None
     out: dict[str, dict[str, Any]] = {}
     for split in dataset.splits:
+        out[split] = {}
+        if dataset.files.catalog.splits[split].keys().isdisjoint(dataset.sources):
+            continue  # it has none of these sources
         part = dataset.split(split)
         rows = {name: part.selection(name) for name in part.sources}
         out[split] = {n: one.rows if one.span is None else one.span for n, one in rows.items()}
-    return out or None
+    return out if any(out.values()) else None
