@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ragged_files import ragged_path
@@ -22,6 +23,8 @@ from labeled.errors import (
 from labeled.samplers import shuffled
 from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
 from labeled.transforms import (
+    Augment,
+    Crop,
     SampleContext,
     Stages,
     whole,
@@ -348,3 +351,25 @@ def test_a_sample_shows_what_it_holds(tmp_path):
         pass
     expected = "<labeled.Sample, row 5>\n  x  (x_axis_1: 4)  float32\n  y  ()  int64  5"
     assert sorted(shown)[-1] == expected
+
+
+def test_samples_are_examples_wherever_a_step_puts_their_axis():
+    rows = np.arange(9.0)[:, np.newaxis, np.newaxis, np.newaxis] * np.ones((9, 3, 4, 5))
+    pictures = xr.DataArray(rows, dims=DIMS, name="images")
+    steps = [{"images": Augment([Crop((4, 5))], axes=("c", 0, 1, "b"))}, {"images": np.mean}]
+    found = [batch["images"].values for batch in labeled.batches(pictures, 3, pipeline=steps)]
+    np.testing.assert_array_equal(np.concatenate(found), np.arange(9))
+
+
+@pytest.mark.parametrize("door", ["part", "write", "provider"])
+def test_examples_of_a_layout_are_found_along_their_own_axis(dataset, tmp_path, door):
+    loader = dataset.select("images").batches(8, layout={"images": "channel height width batch"})
+    if door == "part":
+        found = next(iter(loader)).part(np.array([1, 3])).arrays["images"]
+        np.testing.assert_array_equal(np.moveaxis(found, -1, 0), IMAGES[[1, 3]])
+    elif door == "write":
+        path = labeled.write(tmp_path / "x.hdf5", loader)
+        np.testing.assert_array_equal(labeled.open_dataset(path)["images"], IMAGES)
+    else:
+        (found,) = next(iter(labeled.providers.IteratorProvider(loader))).data
+        np.testing.assert_array_equal(found, IMAGES[:8])

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import xarray as xr
 from dask.utils import format_bytes
 
-from labeled.device import Event, to_host
+from labeled.device import Event, permute_dims
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.plots import Axes
 from labeled.display.text import ClassNames, ExampleInfo, Summary, Table, Viewed, sizes_words
@@ -71,9 +71,24 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
 
     def part(self, places: Rows) -> Batch:
         """Return some of the rows, by their places in this batch."""
-        arrays = {name: array[places] for name, array in self.arrays.items()}
+        arrays = {}
+        for name, array in self.arrays.items():
+            axis = self.info[name].batch_axis if name in self.info else 0
+            arrays[name] = array[(*(slice(None),) * axis, places)]
         count = int((places < self.count).sum())
         return Batch(arrays, self._dims, self.rows[places], count, self.info)
+
+    def examples_first(self) -> Batch:
+        """Return the same batch with the example axis of each array first; no value is copied."""
+        arrays, dims, known = dict(self.arrays), dict(self._dims), dict(self.info)
+        for name, info in self.info.items():
+            if info.batch_axis and name in arrays:
+                own, axis = dims[name], info.batch_axis
+                order = (axis, *(at for at in range(len(own)) if at != axis))
+                arrays[name] = permute_dims(arrays[name], order)
+                dims[name] = tuple(own[at] for at in order)
+                known[name] = replace(info, batch_axis=0)
+        return Batch(arrays, dims, self._rows, self.count, known)
 
     @property
     def rows(self) -> Rows:
@@ -160,13 +175,8 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         """
         from labeled.display.plots import Drawn, draw_batch
 
-        arrays, dims = dict(self.arrays), dict(self._dims)
-        for name, info in self.info.items():
-            if info.batch_axis:
-                arrays[name] = np.moveaxis(to_host(arrays[name]), info.batch_axis, 0)
-                example = dims[name][info.batch_axis]
-                dims[name] = (example, *(dim for dim in dims[name] if dim != example))
-        drawn = Drawn(arrays, dims, self.count, self.info)
+        first = self.examples_first()
+        drawn = Drawn(first.arrays, first._dims, self.count, self.info)
         return draw_batch(drawn, source, lambda: self.rows, n, class_names, ax)
 
     def _summary(self) -> Summary:

@@ -33,6 +33,7 @@ from labeled.selection import rows_of
 from labeled.sources.source import Array, Rows
 from labeled.transforms.pipeline import SampleContext, run
 from labeled.transforms.running import NOTHING
+from labeled.transforms.sample import Stack
 
 Mask = npt.NDArray[np.bool_]
 T = TypeVar("T")
@@ -185,7 +186,7 @@ class Collator:
         if lost is not None:
             n_more = int(lost[:count].sum())
             rows, count, n_lost = rows[~lost], count - n_more, n_lost + n_more
-        return labelled(data, rows, count, info), lambda: rows, count, n_lost
+        return labelled(data, rows, count, info, pipeline.stacked), lambda: rows, count, n_lost
 
 
 def copy_each(arrays: dict[str, Any], names: Collection[str], then: Callable[[], T]) -> T:
@@ -286,7 +287,9 @@ def read_rows_individually(plan: LoaderPlan, content: WindowRows, arrays: dict[s
     return lost
 
 
-def labelled(data: Any, rows: Rows, count: int, info: Mapping[str, ExampleInfo]) -> Any:
+def labelled(
+    data: Any, rows: Rows, count: int, info: Mapping[str, ExampleInfo], stacked: Stack
+) -> Any:
     """Return labelled arrays as a :class:`Batch`; anything else as it is."""
     if not isinstance(data, dict) or not data:
         return data
@@ -295,6 +298,9 @@ def labelled(data: Any, rows: Rows, count: int, info: Mapping[str, ExampleInfo])
         if not isinstance(one, xr.DataArray) or one.coords or one.attrs:
             return data
         arrays[name], dims[name] = one.data, tuple(map(str, one.dims))
+        if stacked.dim_of(name) in dims[name][1:]:
+            axis = dims[name].index(stacked.dim_of(name))
+            known[name] = replace(known.get(name, ExampleInfo()), batch_axis=axis)
         anew = one.encoding.get(EXAMPLE_DIMS)  # whose axes a step put in another order
         if anew is not None:
             known[name] = replace(known.get(name, ExampleInfo()), example_dims=anew)

@@ -432,7 +432,7 @@ class IteratorProvider(DataProvider):
     def _batch(self, item: Any) -> DataBatch:
         """Return an item as a batch whose batch axis is first, and which nobody fills again."""
         if isinstance(item, Batch):
-            return self._divided(item.arrays, item.count)
+            return self._divided(item.examples_first().arrays, item.count)
         if isinstance(item, DataBatch):
             data, label = (
                 {name: _axis_first(array, item.axes) for name, array in arrays.items()}

@@ -172,7 +172,7 @@ class CompiledPipeline:
     def _check_rows(self, data: Any, n_rows: int) -> None:
         """Refuse more or fewer examples than rows: nobody could tell which rows they are of."""
         for name, one in data.items() if self.whole and isinstance(data, Mapping) else ():
-            dim = self.stacked.dims.get(name, self.stacked.dim)
+            dim = self.stacked.dim_of(name)
             found = one.sizes.get(dim, n_rows) if isinstance(one, xr.DataArray) else n_rows
             if found != n_rows:
                 raise PipelineError(
@@ -193,7 +193,8 @@ class CompiledPipeline:
             aside = {n: data[n] for n in self.inner if n in data and n not in named}
         taken = data if not aside else {n: one for n, one in data.items() if n not in aside}
         if axes is None:
-            samples: list[Any] = labelled_samples(taken, rows.tolist(), self.inner)
+            listed = rows.tolist()
+            samples: list[Any] = labelled_samples(taken, listed, self.inner, self.stacked)
         else:
             samples = [some_of(taken, axes, at) for at in range(len(rows))]
         must_return = "a sample" if self.collate is None else None

@@ -132,17 +132,21 @@ class Sample(Mapping[str, xr.DataArray]):
         return "\n".join(lines)
 
 
-def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims]) -> list[Sample]:
+def labelled_samples(
+    batch: Any, rows: Sequence[int], inner: Mapping[str, Dims], stacked: Stack
+) -> list[Sample]:
     """Take a batch of labelled arrays apart, without a copy.
 
     Parameters
     ----------
     batch : mapping of str to DataArray
-        The first dim of each counts the examples.
+        The dim of each that counts the examples is known by its name, or comes first.
     rows : sequence of int
         The row of each example.
     inner : mapping of str to tuple of str
         Dims of the examples of a source that holds them as objects.
+    stacked : Stack
+        Knows the dims that count examples.
 
     Raises
     ------
@@ -155,6 +159,8 @@ def labelled_samples(batch: Any, rows: Sequence[int], inner: Mapping[str, Dims])
         raise PipelineError(f"{wrong} into samples; {remedy}")
     arrays, dims, ragged = dict[str, Array](), dict[str, Dims](), set[str]()
     for name, value in batch.items():
+        if isinstance(value, xr.DataArray) and stacked.dim_of(name) in value.dims[1:]:
+            value = value.transpose(stacked.dim_of(name), ...)
         if not isinstance(value, xr.DataArray) or not value.ndim or len(value) != len(rows):
             shape = getattr(value, "shape", "no shape")
             wrong = f"{name!r} of a batch of {len(rows)} rows cannot be taken apart into samples"
@@ -234,6 +240,10 @@ class Stack:
             raise PipelineError("there are no samples to stack")
         return self._stacked(list(data), self.dim, "", self.axes)
 
+    def dim_of(self, name: str) -> str:
+        """Return the dim that counts the examples of a source."""
+        return self.dims.get(name, self.dim)
+
     def _stacked(self, parts: list[Any], dim: str, where: str, axes: Any = None) -> Any:
         first = parts[0]
         check_alike(parts, where)
@@ -265,7 +275,7 @@ class Stack:
 
     def _of_source(self, samples: list[Sample], name: str) -> xr.DataArray:
         array = _np_stack([sample.arrays[name] for sample in samples], repr(name))
-        return data_array(array, (self.dims.get(name, self.dim), *samples[0].dims[name]), name)
+        return data_array(array, (self.dim_of(name), *samples[0].dims[name]), name)
 
 
 stack: Callable[[Sequence[Any]], Any] = Stack()

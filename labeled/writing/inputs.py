@@ -26,6 +26,7 @@ from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
+from labeled.loader.batch import Batch
 from labeled.ragged.flat import Rows, block_cuts, offsets_of
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
@@ -326,7 +327,7 @@ def _checked_batches(batches: Iterable[Any]) -> Iterator[Any]:
         if not (isinstance(batch, Mapping) or is_frame(batch)):
             words = "expected a mapping {name: array}, or a pandas.DataFrame"
             raise ArrayError(f"batch {number} is {type(batch).__name__}; {words}")
-        yield batch
+        yield batch.examples_first() if isinstance(batch, Batch) else batch
 
 
 def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
