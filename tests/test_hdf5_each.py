@@ -103,6 +103,10 @@ def test_groups_whose_datasets_differ_in_shape_are_ragged(tmp_path_factory, shap
     for batch in ds.batches(2, shuffle=True, seed=1, ragged="list"):
         for example, row in zip(batch["deep/positions"].values, batch.rows, strict=True):
             np.testing.assert_array_equal(example, wanted[row])
+    none = ds.select("deep/positions").subset([])
+    assert len(none["deep/positions"].flat().values) == 0
+    assert none["deep/positions"].pad().shape == (0, 0, 0)
+    assert len(none.load()) == len(list(none.batches(2))) == 0
 
 
 @pytest.fixture

@@ -90,12 +90,13 @@ def test_rows_and_columns_are_those_of_numpy(tmp_path_factory, data):
         np.testing.assert_array_equal(ds.subset(rows)["X"].values, dense[rows][:, columns])
 
 
-def test_values_that_come_twice_add_up(tmp_path):
+@pytest.mark.parametrize("dtype", ["i4", "u8"])
+def test_values_that_come_twice_add_up(tmp_path, dtype):
     with h5py.File(tmp_path / "x.h5", "w") as f:
         group = f.create_group("X")
         group.attrs["h5sparse_format"], group.attrs["h5sparse_shape"] = b"csr", (2, 3)
-        group["data"], group["indices"] = np.array([1.0, 2, 4]), np.array([1, 1, 0])
-        group["indptr"] = np.array([0, 2, 3])
+        group["data"], group["indices"] = np.array([1.0, 2, 4]), np.array([1, 1, 0], dtype)
+        group["indptr"] = np.array([0, 2, 3], dtype)
 
     found = labeled.open_dataset(tmp_path / "x.h5")["X"].values
 

@@ -241,6 +241,19 @@ def _mapped_kib(path) -> int:
     return found
 
 
+def test_the_largest_chunk_of_joined_files_counts(tmp_path):
+    how = {"contiguous": None, "small": (8, 1024), "large": (16_384, 1024)}  # of 16 MiB
+    for name, chunks in how.items():
+        with h5py.File(tmp_path / name, "w") as file:  # stored as nothing
+            packed = {"chunks": chunks, "compression": "gzip"} if chunks else {}
+            file.create_dataset("x", (16_384, 1024), "u1", **packed)
+    options = {"batch_size": 64, "threads": 1, "memory": "16 MiB"}
+    for names in (["large"], ["contiguous", "large"], ["small", "large"], ["large", "small"]):
+        joined = labeled.open_dataset([tmp_path / name for name in names], dims={"x": ("a", "b")})
+        with pytest.raises(LoaderError, match=r"memory of 16.00 MiB is too small"):
+            joined.batches(**options)
+
+
 def test_memory_that_nobody_names_grows_with_the_batches(tmp_path):
     path = tmp_path / "large.hdf5"
     with h5py.File(path, "w") as file:  # stored as nothing

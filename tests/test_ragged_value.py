@@ -90,6 +90,12 @@ def test_padding_refuses_what_does_not_fit() -> None:
         Ragged.of([np.zeros((1, 2))]).pad(3)
 
 
+@pytest.mark.parametrize("dtype", ["S2", "U2"])
+def test_texts_are_padded_with_empty_ones(dtype: str) -> None:
+    texts = Ragged.of([np.array(["ab", "c"], dtype), np.array(["d"], dtype)])
+    assert texts.pad().values.tolist() == np.array([["ab", "c"], ["d", ""]], dtype).tolist()
+
+
 def test_what_is_handed_out_is_ones_own() -> None:
     ragged = Ragged.of([np.arange(3), np.arange(4)])
     for array in (

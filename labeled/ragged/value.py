@@ -267,7 +267,7 @@ class Ragged(Viewed):
             Length of each padded axis; by default that of the longest example. A single integer is
             for examples with one axis.
         value : scalar
-            Fills what no example covers; among times, 0 becomes NaT.
+            Fills what no example covers; among times, 0 becomes NaT, among texts an empty one.
         mask : bool
             Also return a boolean array with the same dims, True where examples have values.
 
@@ -372,10 +372,10 @@ def covered(shapes: Rows, lengths: Sequence[int]) -> Array:
 
 
 def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return `value` in `dtype`, or refuse it; among times, the number 0 is NaT."""
+    """Return `value` in `dtype`, or refuse it; the number 0 is NaT or an empty text."""
     given = np.asarray(value)
-    if dtype.kind in "mM" and given.dtype.kind in "biuf" and given.shape == () and not given:
-        return np.array("NaT", dtype)
+    if dtype.kind in "mMSU" and given.dtype.kind in "biuf" and given.shape == () and not given:
+        return np.array("NaT" if dtype.kind in "mM" else "", dtype)
     try:
         with np.errstate(all="ignore"):
             held = given.astype(dtype)

@@ -293,10 +293,12 @@ class Source:
         chunks, whole_rows = self.headers[0].chunks, not (self.part or self.packed_differently)
         kinds, local, filtered, plain, even = set(), True, False, True, True
         scratch, n_rows, edges = 2 * PIECE_BYTES, 0, []
+        each = 3 if self.stored_dtype.itemsize == 1 else 4  # of a chunk, until its rows are out
         for header in self.headers:
             kinds.add(header.storage)
             local = local and not is_remote(header.file.path)
-            scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes)
+            held = each * row_nbytes(header.chunks, self.stored_dtype) if header.chunks else 0
+            scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes + held)
             filtered = filtered or bool(header.filters)
             plain = plain and header.dtype.isnative and not header.detail
             start, n_rows = n_rows, n_rows + header.n_rows
@@ -310,8 +312,6 @@ class Source:
             direct = kinds == {"contiguous"} and whole_rows
             random, mapped = kinds <= {"contiguous", "records"} and local, direct and mappable
             return RowLayout(None, None, scratch, filtered, direct, random=random, mapped=mapped)
-        itemsize = self.stored_dtype.itemsize
-        scratch += (3 if itemsize == 1 else 4) * math.prod(chunks) * itemsize
         # rows of chunks lie in the file as they are
         picked = plain and mappable and not self.part and not filtered and kinds == {"chunked"}
         cuts = None if even else np.append(np.concatenate(edges), n_rows)

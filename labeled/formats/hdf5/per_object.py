@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from glob import has_magic
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import h5py
@@ -348,7 +349,8 @@ class EachReader(ExampleReader):
         offsets = offsets_of(elements_of(shapes))
         safety.check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)
         out = np.empty(int(offsets[-1]), self.source.dtype)
-        _read(self.source, np.asarray(rows, np.int64), np.split(out, offsets[1:-1]))
+        targets = [out[start:stop] for start, stop in pairwise(offsets.tolist())]
+        _read(self.source, np.asarray(rows, np.int64), targets)
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
 
 

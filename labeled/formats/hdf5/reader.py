@@ -267,7 +267,7 @@ class SparseReader(FileReader):
                 raise self._damaged(f", rows {rows[0]} to {rows[-1]}: {what}", "indices")
             n_values = self._begins[rows + 1] - self._begins[rows]
             made = np.zeros((len(rows), n_columns), out.dtype)
-            at = np.repeat(np.arange(len(rows)), n_values) * n_columns + columns
+            at = np.repeat(np.arange(len(rows)), n_values) * n_columns + columns.astype(np.int64)
             np.add.at(made.reshape(-1), at, values)  # those that come twice add up
             put_parts(out, places, bands, outer_take(made, self.region))
 
