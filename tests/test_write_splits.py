@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import xarray as xr
 
 import labeled
 from labeled.errors import SplitError, UnknownNameError, WriteError
+from labeled.formats.hdf5.fuel import split_array
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10, dtype=">i4")
@@ -95,6 +97,58 @@ def test_files_that_would_be_read_otherwise_are_refused(tmp_path: Path) -> None:
     np.savetxt(tmp_path / "a.csv", X)
     with pytest.raises(labeled.LabeledError, match="HDF5"):
         labeled.write_splits(tmp_path / "a.csv", {"a": (0, 5)})
+
+
+def _beside_what_cannot_be_opened(file: h5py.File) -> None:
+    file["other"] = np.zeros(10, [("id", "i4"), ("when", "i8")])
+    file["list"] = [5, 1]
+    pairs = {"x": (0, 0, file["list"].ref), "other": (0, 0, file["list"].ref)}
+    file.attrs["split"] = split_array({"old": pairs})
+
+
+def _sparse(file: h5py.File) -> None:
+    group = file.create_group("m")
+    group.attrs.update({"encoding-type": "csr_matrix", "shape": [10, 4]})
+    group["data"], group["indices"], group["indptr"] = np.ones(10), np.arange(10) % 4, range(11)
+
+
+@pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")  # of axes without names
+@pytest.mark.parametrize(
+    ("add", "words"),
+    [
+        (_beside_what_cannot_be_opened, r"name \['other'\], which cannot be opened"),
+        (_sparse, "'m' of .* is a sparse matrix"),
+        (lambda f: f.create_dataset("t", data=np.zeros(10, "i4,i8")), "'t/f0' .* is a column"),
+    ],
+)
+def test_what_a_new_table_would_take_from_a_file_stays(
+    tmp_path: Path, add: Callable[[h5py.File], Any], words: str
+) -> None:
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = X
+        add(file)
+    before = path.read_bytes()
+    with pytest.raises(WriteError, match=rf"{words}.*labeled.convert\(\.\.\., split=\)") as told:
+        labeled.write_splits(path, {"a": (0, 5)})
+    assert str(path) in str(told.value)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.h5"]
+    new = labeled.convert(path, tmp_path / "b.h5", split={"a": "0:5"})  # as the message says
+    np.testing.assert_array_equal(labeled.open_dataset(new).split("a")["x"].values, X[:5])
+
+
+def test_an_attribute_called_like_the_table_is_not_overwritten(path: str) -> None:
+    with h5py.File(path, "r+") as file:
+        file.attrs.pop("split", None)
+        file.attrs["split"] = "training portion"
+    with pytest.raises(WriteError, match=r"no split table.*; rename it in the file"):
+        labeled.write_splits(path, {"a": (0, 5)})
+    with h5py.File(path, "r+") as file:
+        assert file.attrs["split"] == "training portion"
+        file.attrs["portion"] = file.attrs.pop("split")
+    labeled.write_splits(path, {"a": (0, 5)})
+    assert labeled.open_dataset(path).splits["a"]["x"] == 5
 
 
 def test_an_error_on_the_way_leaves_the_file_whole(

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from labeled._validation import check_arguments
-from labeled.errors import ArrayError, NotYetError, SplitError
+from labeled.errors import ArrayError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.fuel import remove_table, write_table
+from labeled.formats.hdf5.fuel import TABLE, read_table, remove_table, write_table
 from labeled.formats.hdf5.metadata import datasets_of, read_checksums, read_statistics, write_own
+from labeled.formats.hdf5.safety import opened
 from labeled.formats.hdf5.writing import open_to_write
 from labeled.formats.header import FileHeader, Rows, vlen_base
 from labeled.formats.registry import check_hdf5
@@ -32,6 +33,8 @@ from labeled.writing.repack import StoredSources, check_looks, rewrite, splits_o
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_split_name, warn_of_overlaps
 from labeled.writing.write import Path, naming
+
+NEW_FILE = "make a new file with labeled.convert(..., split=)"
 
 
 @check_arguments(but=("path",))
@@ -207,8 +210,8 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
     UnknownNameError
         If a split names a source that the file does not have.
     WriteError
-        If the file cannot be written, or would be read otherwise with a split table. It is as
-        it was before.
+        If the file cannot be written, would be read otherwise with a split table, or holds what
+        a new table would overwrite. It is as it was before.
 
     Warns
     -----
@@ -226,6 +229,7 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
     check_hdf5(path, "adding splits")
     header = scan(path)
     where = header.stamp.path
+    _check_takes_table(header)
     table = as_splits(splits, {name: source.n_rows for name, source in header.sources.items()})
     old = header.splits if header.kind == "fuel" else {}
     both = sorted(old.keys() & table.keys())
@@ -245,7 +249,34 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
             comments = remove_table(file["/"]) if header.kind == "fuel" else None
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)
             write_own(file, statistics, read_checksums(where))
-        otherwise = "beside splits, as files of other programs are; make a new file with "
-        otherwise += "labeled.convert(..., split=)"
+        otherwise = f"beside splits, as files of other programs are; {NEW_FILE}"
         check_looks(header, scan(part, quiet=True), otherwise, coords=True)
     return target
+
+
+def _check_takes_table(header: FileHeader) -> None:
+    """Refuse a file that a new split table would take something from.
+
+    A table names datasets only, and is written anew from the sources that can be opened.
+    """
+    where = header.stamp.path
+    with opened(where) as file:
+        table = read_table(file["/"])
+        if table is None and TABLE in file.attrs:
+            raise WriteError(
+                f"{where!r} has an attribute {TABLE!r} that is no split table, and a table would "
+                "overwrite it; rename it in the file"
+            )
+    rows = () if table is None else table.rows
+    lost = sorted({row.source for row in rows if row.available} - header.sources.keys())
+    if lost:
+        raise WriteError(
+            f"splits of {where!r} name {lost}, which cannot be opened and would lose their rows in "
+            f"a new table; {NEW_FILE} (it leaves them out)"
+        )
+    for name, source in header.sources.items():
+        if source.is_column or source.storage == "sparse":
+            what = "a column of a table" if source.is_column else "a sparse matrix"
+            raise WriteError(
+                f"source {name!r} of {where!r} is {what}, and splits name datasets only; {NEW_FILE}"
+            )
