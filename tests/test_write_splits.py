@@ -13,8 +13,8 @@ import pytest
 import xarray as xr
 
 import labeled
+from labeled.compat.fuel.datasets import H5PYDataset
 from labeled.errors import SplitError, UnknownNameError, WriteError
-from labeled.formats.hdf5.fuel import split_array
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10, dtype=">i4")
@@ -103,7 +103,7 @@ def _beside_what_cannot_be_opened(file: h5py.File) -> None:
     file["other"] = np.zeros(10, [("id", "i4"), ("when", "i8")])
     file["list"] = [5, 1]
     pairs = {"x": (0, 0, file["list"].ref), "other": (0, 0, file["list"].ref)}
-    file.attrs["split"] = split_array({"old": pairs})
+    file.attrs["split"] = H5PYDataset.create_split_array({"old": pairs})
 
 
 def _sparse(file: h5py.File) -> None:
@@ -142,7 +142,7 @@ def test_an_attribute_called_like_the_table_is_not_overwritten(path: str) -> Non
     with h5py.File(path, "r+") as file:
         file.attrs.pop("split", None)
         file.attrs["split"] = "training portion"
-    with pytest.raises(WriteError, match=r"no split table.*; rename it in the file"):
+    with pytest.raises(WriteError, match=r"not a split table.*; rename it in the file"):
         labeled.write_splits(path, {"a": (0, 5)})
     with h5py.File(path, "r+") as file:
         assert file.attrs["split"] == "training portion"

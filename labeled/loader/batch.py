@@ -74,7 +74,8 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
         arrays = {}
         for name, array in self.arrays.items():
             axis = self.info[name].batch_axis if name in self.info else 0
-            arrays[name] = array[(*(slice(None),) * axis, places)]
+            along: tuple[Any, ...] = (slice(None),) * axis
+            arrays[name] = array[(*along, places)]
         count = int((places < self.count).sum())
         return Batch(arrays, self._dims, self.rows[places], count, self.info)
 
