@@ -279,8 +279,10 @@ class Prefetcher:
             job.arrays[one.name] = out
             short = one.kept is not None and (stop - start) * one.row_bytes <= SHORT_BYTES
             (copying if short else reading).extend(tasks)
-        groups = [[*copying, *reading[:1]], *([task] for task in reading[1:])]
-        self._tasks.extend(partial(self._read, job, *group) for group in groups if group)
+        if copying or reading:
+            self._tasks.append(partial(self._read, job, *copying, *reading[:1]))
+        for task in reading[1:]:
+            self._tasks.append(partial(self._read, job, task))
         job.pending = len(self._tasks)
         job.ready = not job.pending
         self._loading.append(job)
