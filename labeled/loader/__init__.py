@@ -8,7 +8,7 @@ and finds them again. What they stand on, along the way of a batch:
 - `prefetch` has the threads that read jobs, into which the plan cuts windows; `reading` says
   what is read of a source, and has the memory.
 - `collate` cuts batches from jobs and takes them through a pipeline, `layout` is what they look
-  like and whose arrays they are, `batch` is what is handed out.
+  like, `batch` is what is handed out, `handover` makes arrays of another library of it.
 - `device`: the same where the batches live on a GPU.
 - `explain` predicts an epoch, and says what one took.
 

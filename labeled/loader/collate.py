@@ -247,8 +247,8 @@ def read_rows_individually(plan: LoaderPlan, content: WindowRows, arrays: dict[s
 
     Parameters
     ----------
-    source_readers : sequence of SourceReader
-    content, position_of
+    plan : LoaderPlan
+    content : WindowRows
         Of the job, as for :meth:`SourceReader.tasks`.
     arrays : mapping of str to array, lengths ``(n, *row_shape)``
         Receive what can be read.

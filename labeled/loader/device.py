@@ -35,7 +35,7 @@ from labeled.device import Array, Device, Event, Stream, on_gpus
 from labeled.errors import DeviceMemoryError
 from labeled.loader.batch import Batch
 from labeled.loader.collate import Collator, batch_stage
-from labeled.loader.layout import map_nest
+from labeled.loader.handover import map_nest
 from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
 from labeled.loader.reading import LoadedJob, RaggedRows

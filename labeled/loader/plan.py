@@ -17,7 +17,8 @@ from dask.utils import format_bytes
 from labeled.device import Device, HostArray, Resident, cuda_device, on_gpus
 from labeled.errors import DeviceMemoryError, LoaderError, MissingExtraError, warn
 from labeled.formats.memory import available_bytes
-from labeled.loader.layout import BatchLayout, HandedOver, Spaces, pipeline_in_form
+from labeled.loader.handover import HandedOver
+from labeled.loader.layout import BatchLayout, Spaces, pipeline_in_form
 from labeled.loader.memory import plan_memory, room_words
 from labeled.loader.options import BatchOptions, OrderedRows, Selections, Sources
 from labeled.loader.reading import RaggedSourceReader, SourceReader, owned

@@ -24,7 +24,7 @@ from labeled.compat.abstract_dataloader.abstract import (
     TSample,
 )
 from labeled.compat.abstract_dataloader.spec import Index, TCollated, Times, TMetadata, TTransformed
-from labeled.loader.layout import map_nest
+from labeled.loader.handover import map_nest
 
 TStack = TypeVar("TStack")
 
