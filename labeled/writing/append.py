@@ -264,8 +264,8 @@ def _check_takes_table(header: FileHeader) -> None:
         table = read_table(file["/"])
         if table is None and TABLE in file.attrs:
             raise WriteError(
-                f"{where!r} has an attribute {TABLE!r} that is not a split table; "
-                "one would overwrite it; rename it in the file"
+                f"{where!r} has an attribute {TABLE!r} that is not a split table, "
+                "and writing one would overwrite it; rename it in the file"
             )
     rows = () if table is None else table.rows
     lost = sorted({row.source for row in rows if row.available} - header.sources.keys())
