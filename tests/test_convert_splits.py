@@ -80,6 +80,7 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
         ({"a": "11"}, {}, "asks for 11 rows"),
         ({"a": "0:10", "b": 1}, {}, "of the 0 rows that no stretch names"),
         ({"a": "x"}, {}, "has the rule 'x'"),
+        ({"a": "-:5"}, {}, "has the rule '-:5'"),
         ({"a": "120%"}, {}, "share is from 0 to 1"),
         ({"a": True}, {}, "True"),
         ({"a": "rest", "b": "rest"}, {}, "more than one split takes the rest"),

@@ -44,7 +44,7 @@ HELP = (
     "a rule is a stretch ('0:50000'), a share ('0.8' or '80%'), a number of rows ('1000') or 'rest'"
 )
 
-_STRETCH = re.compile(r"(-?\d*):(-?\d*)(?::(-?\d+))?")
+_STRETCH = re.compile(r"(-?\d+)?:(-?\d+)?(?::(-?\d+))?")
 _ENOUGH = 1e-9
 
 ORDERS = ("keep", "splits", "shuffle")
