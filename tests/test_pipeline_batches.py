@@ -27,6 +27,7 @@ from labeled.transforms import (
     Crop,
     SampleContext,
     Stages,
+    stack,
     whole,
 )
 from make_files import fuel_file
@@ -254,6 +255,8 @@ def test_what_is_drawn_beside_a_sampler_has_a_seed(dataset):
         (whole(lambda batch, rng: batch), "'rng' of one row, but is given whole batches"),
         ({"images": whole(lambda images: images[1:])}, "made 8 examples of 'images', of 9 rows"),
         (whole(lambda batch: batch.part(np.arange(3))), "made 3 examples of 'images', of 9 rows"),
+        (Stages(collate=lambda samples: stack(samples[1:])), "made 8 examples of 'images', of 9"),
+        (Stages(collate={"targets": lambda some: stack(some[:2])}), "made 2 .*'targets', of 9"),
     ],
 )
 def test_what_does_not_fit_is_reported(dataset, pipeline, words):
@@ -359,6 +362,13 @@ def test_samples_are_examples_wherever_a_step_puts_their_axis():
     steps = [{"images": Augment([Crop((4, 5))], axes=("c", 0, 1, "b"))}, {"images": np.mean}]
     found = [batch["images"].values for batch in labeled.batches(pictures, 3, pipeline=steps)]
     np.testing.assert_array_equal(np.concatenate(found), np.arange(9))
+
+
+def test_parts_beside_a_collate_keep_the_dim_of_their_examples():
+    table = xr.Dataset({"x": (("obs", "f"), np.ones((6, 2))), "y": ("obs", np.arange(6))})
+    pipeline = Stages(collate={"x": lambda samples: sum(samples)})
+    (batch,) = labeled.batches(table, 6, dim="obs", pipeline=pipeline)
+    assert (batch["x"].dims, batch["y"].dims) == (("f",), ("obs",))
 
 
 @pytest.mark.parametrize("door", ["part", "write", "provider"])

@@ -384,9 +384,13 @@ def _collate_of(collate: Any) -> Any:
 
 
 def collate_parts(
-    collates: Mapping[str, Callable[..., Any]], samples: Sequence[Mapping[str, Any]]
+    collates: Mapping[str, Callable[..., Any]],
+    samples: Sequence[Mapping[str, Any]],
+    stacked: Stack | None = None,
 ) -> dict[str, Any]:
     """Make a batch of samples part by part; parts without a collate of their own are stacked.
+
+    `stacked` knows the dims that count examples, of loaders that have given them.
 
     Examples
     --------
@@ -396,5 +400,9 @@ def collate_parts(
     check_alike(samples)
     for name in collates:
         part_of(samples[0], name)
-    every: dict[str, Callable[..., Any]] = {**dict.fromkeys(samples[0], stack), **collates}
-    return {name: make([sample[name] for sample in samples]) for name, make in every.items()}
+    made, known = dict[str, Any](), stacked or Stack()
+    for name in samples[0]:
+        make = collates.get(name, stack)
+        make = Stack(known.dim_of(name)) if make is stack else make
+        made[name] = make([sample[name] for sample in samples])
+    return made

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,16 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled.errors import LabeledError, PipelineError, ReadError, UnfitPictureError, warn
-from labeled.transforms.pipeline import Rows, SampleContext, Stages, Step, is_pipeline, name_of, run
+from labeled.transforms.pipeline import (
+    Rows,
+    SampleContext,
+    Stages,
+    Step,
+    collate_parts,
+    is_pipeline,
+    name_of,
+    run,
+)
 from labeled.transforms.sample import RowSpec, Stack, labelled_samples, some_of, stack
 
 Mask = npt.NDArray[np.bool_]
@@ -152,7 +162,8 @@ class CompiledPipeline:
         def whole(some: Any, numbers: Rows) -> Any:
             here, stage = replace(context, rows=numbers), "whole-batch transform"
             made = run(self.whole, some, here, stage=stage, must_return="a batch")
-            self._check_rows(made, len(numbers))
+            if self.whole:
+                self._check_rows(made, len(numbers), "whole-batch transforms")
             return made
 
         kept = np.arange(len(rows))
@@ -169,14 +180,14 @@ class CompiledPipeline:
             kept = kept[fit]
         return data, None if len(kept) == len(rows) else ~np.isin(np.arange(len(rows)), kept)
 
-    def _check_rows(self, data: Any, n_rows: int) -> None:
+    def _check_rows(self, data: Any, n_rows: int, maker: str) -> None:
         """Refuse more or fewer examples than rows: nobody could tell which rows they are of."""
-        for name, one in data.items() if self.whole and isinstance(data, Mapping) else ():
-            dim = self.stacked.dim_of(name)
-            found = one.sizes.get(dim, n_rows) if isinstance(one, xr.DataArray) else n_rows
+        for name, one in data.items() if isinstance(data, Mapping) else ():
+            sizes = one.sizes if isinstance(one, xr.DataArray) else {}
+            found = sizes.get(self.stacked.dim_of(name), sizes.get(Stack.dim, n_rows))
             if found != n_rows:
                 raise PipelineError(
-                    f"whole-batch transforms made {found} examples of {name!r}, of {n_rows} rows, "
+                    f"{maker} made {found} examples of {name!r}, of {n_rows} rows, "
                     "so that nobody could tell which rows they are of; leave rows out before, "
                     "with subset(), or do it in batch=, the last stage of a pipeline"
                 )
@@ -209,8 +220,12 @@ class CompiledPipeline:
             samples, kept = each(sampled, rows)
             if not samples:
                 return NOTHING, kept
-        collate = Step(self.stacked if self.collate is None else self.collate)
-        made = run([collate], samples, context, stage="collate")
+        collate = self.stacked if self.collate is None else self.collate
+        if isinstance(collate, partial) and collate.func is collate_parts:
+            collate = partial(collate, stacked=self.stacked)
+        made = run([Step(collate)], samples, context, stage="collate")
+        if self.collate is not None:
+            self._check_rows(made, len(samples), "the collate")
         if aside:
             both = {**made, **{name: one[kept] for name, one in aside.items()}}
             made = {name: both[name] for name in dict.fromkeys([*data, *made]) if name in both}
