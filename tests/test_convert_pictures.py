@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,12 @@ def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
     with pytest.warns(labeled.LabeledWarning, match=r"\['labels.txt'\] beside the pictures"):
         made = labeled.convert(tmp_path / "in", tmp_path / "a.hdf5")
     assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)
+
+
+def test_what_becomes_no_record_names_the_target(tmp_path: Path) -> None:
+    target, names = tmp_path / "it's.rec", {"images": ("batch", "height", "width")}
+    images = np.zeros((3, 4, 4, 3), np.uint8)
+    words = f"nothing was written to {str(target)!r}"
+    with pytest.raises(labeled.errors.DimsError, match=re.escape(words)):
+        labeled.convert({"images": images}, target, dims=names)
+    assert not os.listdir(tmp_path)
