@@ -9,12 +9,13 @@ from record_files import png, write_records
 
 import labeled
 from labeled.errors import LabeledWarning, ReadError
-from labeled.transforms import Augment, Mirror, Normalize, RandomCrop
+from labeled.transforms import Augment, Mirror, Normalize, RandomCrop, whole
 
 N, SMALL, BROKEN = 60, (3, 4, 17, 40, 41, 42, 43, 59), (11, 40, 58)
 RNG = np.random.default_rng(0)
 
 pytestmark = pytest.mark.filterwarnings("ignore:row .* is left out of this epoch")
+DIMS = ("height", "width", "channel")
 STEPS = Augment([RandomCrop(12), Mirror(), Normalize(128, 64)])
 
 
@@ -56,8 +57,7 @@ def test_small_pictures_are_left_out_and_no_other_row_moves(arrays, pictures, th
     assert loader.stats().n_lost == len(SMALL)
     for rows, images in made:
         for row, image in zip(rows, images, strict=True):
-            dims = ("height", "width", "channel")
-            np.testing.assert_array_equal(image, STEPS(pictures[row], rows=row, seed=7, dims=dims))
+            np.testing.assert_array_equal(image, STEPS(pictures[row], rows=row, seed=7, dims=DIMS))
 
 
 def test_both_kinds_of_loss_are_counted_together(arrays):
@@ -77,6 +77,19 @@ def test_both_kinds_of_loss_are_counted_together(arrays):
     )
     with pytest.warns(LabeledWarning), pytest.raises(ReadError, match="max_lost"):
         list(few)
+
+
+def test_no_row_is_changed_twice_where_others_are_left_out(arrays, pictures):
+    def darker(images):
+        for image in images.values:
+            image //= 2
+        return images
+
+    steps = {"x": [whole(darker), RandomCrop(12)]}
+    for batch in arrays.batches(8, pipeline=steps, errors="skip", seed=7, shuffle=True):
+        for row, image in zip(batch.rows, batch["x"].values, strict=True):
+            halved = RandomCrop(12)(pictures[row] // 2, rows=row, seed=7, dims=DIMS)
+            np.testing.assert_array_equal(image, halved)
 
 
 @pytest.mark.parametrize("stop", [1, 5])
@@ -114,7 +127,7 @@ def test_damaged_and_small_pictures_of_record_files_are_left_out(tmp_path, pictu
         assert sorted(found) == sorted({*range(N)} - lost)
         assert loader.stats().n_lost == len(lost)
         for row, image in found.items():
-            once = STEPS(pictures[row], rows=row, seed=7, dims=("height", "width", "channel"))
+            once = STEPS(pictures[row], rows=row, seed=7, dims=DIMS)
             np.testing.assert_array_equal(image, once)
     parts = [b.rows for k in range(2) for b in batches(records, "images", shard=(k, 2))]
     assert sorted(np.concatenate(parts)) == sorted({*range(N)} - lost)

@@ -166,15 +166,20 @@ class CompiledPipeline:
                 self._check_rows(made, len(numbers), "whole-batch transforms")
             return made
 
+        def of_copy(places: Rows) -> Any:
+            return whole(some_of(data, self.stacked.axes, places), rows[places])
+
         kept = np.arange(len(rows))
+        again = skips and not self.flat  # of copies: functions may change what they are given
         try:
-            data = whole(data, rows)
+            own = any(not hasattr(step.call, "memory_after") for step in self.whole)
+            data = of_copy(kept) if again and own else whole(data, rows)
         except UnfitPictureError:
-            if not skips or self.flat:
+            if not again:
                 raise
-            ones, axes = kept[:, np.newaxis], self.stacked.axes
-            _, kept = each(lambda at: whole(some_of(data, axes, ones[at]), rows[ones[at]]), rows)
-            data = whole(some_of(data, axes, kept), rows[kept]) if len(kept) else NOTHING
+            ones = kept[:, np.newaxis]
+            _, kept = each(lambda at: of_copy(ones[at]), rows)
+            data = of_copy(kept) if len(kept) else NOTHING
         if data is not NOTHING and self.takes_apart:
             data, fit = self._row_by_row(data, replace(context, rows=rows[kept]), each)
             kept = kept[fit]

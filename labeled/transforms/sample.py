@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -186,7 +187,7 @@ def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
     axes : nested tuple of int, optional
         Of arrays: the axis that counts examples.
     places : int or array of int
-        Which examples; of one, without that axis, arrays are views.
+        Which examples: of several, copies; of one, without that axis, arrays are views.
     """
     if isinstance(axes, tuple):
         return tuple(some_of(part, axis, places) for part, axis in zip(batch, axes, strict=True))
@@ -195,7 +196,10 @@ def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
         one = isinstance(places, int)
         return batch[(*whole, places)] if one else np.take(batch, places, axis=axes)
     if hasattr(batch, "part"):
-        return batch.part(places)
+        some = batch.part(places)
+        for name, one in some.arrays.items():  # whose objects are the batch's own
+            some.arrays[name] = deepcopy(one) if one.dtype == object else one
+        return some
     return batch if batch is None else {name: one[places] for name, one in batch.items()}
 
 
