@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def test_integers_arrive_as_they_are_or_not_at_all(data: Any, old: str, new: str
             path = labeled.write(Path(folder) / "x.h5", batches)
             assert labeled.open_dataset(path)["x"].values[1:].tolist() == out.tolist()
             return
-        words = "cast them with"
+        words = "write all rows with one dtype that holds them"
         if np.can_cast(old, new, "same_kind"):
             words = f"row {1 + exact.index(False)}: .* does not fit"
         with pytest.raises(ArrayError, match=words):
@@ -66,6 +67,25 @@ def test_later_batches_do_not_change_on_the_way(
     with pytest.raises(ArrayError, match=bad):
         labeled.write(path, iter([{"x": first}, {"x": then}]), chunks=chunks)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "way"),
+    [
+        (np.array([b"a"]), np.array(["abc"]), "cast them with .astype('S')"),
+        (np.array([b"a"]), np.array([1.5]), "cast them with .astype('S')"),
+        (np.array(["a"]), np.array([b"abc"]), "cast them with .astype(str)"),
+        (np.array(["a"]), np.array([1.5]), "cast them with .astype(str)"),
+        (np.array([3]), np.array([1.5]), "write all rows with one dtype that holds them"),
+        (np.array([3]), np.array(["abc"]), "write all rows with one dtype that holds them"),
+        (np.array([1.5]), np.array([1j]), "write all rows with one dtype that holds them"),
+        (np.array([True]), np.array([2]), "write all rows with one dtype that holds them"),
+    ],
+)
+def test_no_cast_is_advised_that_loses_values(tmp_path: Path, old: Any, new: Any, way: str) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x": old})
+    with pytest.raises(ArrayError, match=re.escape(way)):
+        labeled.append(path, {"x": new})
 
 
 @pytest.mark.parametrize("chunks", [None, 2])

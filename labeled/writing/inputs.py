@@ -160,10 +160,14 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     elif packing != was_packed and (packing or dtype.kind == "f"):
         why = f"has rows with {packing or 'no packing'}, but {base} with {was_packed or 'none'}; "
         why += "give rows that are stored alike, as open_dataset(..., decode_cf=False) reads them"
-    elif (dtype.kind == "O") != (stored.kind == "O") or not np.can_cast(dtype, stored, "same_kind"):
-        cast = "str" if stored.kind == "O" else repr(str(stored))
+    elif not np.can_cast(dtype, stored, "same_kind") or (
+        stored.kind in "OS" and dtype.kind != stored.kind
+    ):
+        way = "write all rows with one dtype that holds them: a cast could change values"
+        if stored.kind in "OS":  # these casts take the width that texts need, or raise
+            way = f"cast them with .astype({'str' if stored.kind == 'O' else repr('S')})"
         here, there = ("texts" if one.kind == "O" else str(one) for one in (dtype, stored))
-        why = f"has rows of {here}, but {base} of {there}; cast them with .astype({cast})"
+        why = f"has rows of {here}, but {base} of {there}; {way}"
     elif odd is not None:
         why = f"has {odd.here} {odd.where}, but {base} {odd.there}; {odd.remedy}"
     if why is not None:
