@@ -228,3 +228,67 @@ def test_texts_of_attributes_keep_their_encoding(tmp_path: Path) -> None:
             assert one.get_type().equal(two.get_type())
             assert one.shape == two.shape
             assert np.array_equal(f["g"].attrs[name], g["g"].attrs[name])
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+def test_every_name_leads_to_the_same_object_in_the_new_file(tmp_path: Path, order: str) -> None:
+    old, new = tmp_path / "old.h5", tmp_path / "new.h5"
+    with h5py.File(old, "w") as f:
+        f["g/x"] = np.arange(N)
+        f["g"].attrs["unit"] = "kg"
+        f["again"], f["g/up"] = f["g"], f["/"]
+        f["number"] = np.arange(N) + 100
+        f["number"].make_scale("number")
+        f["g/x"].dims[0].attach_scale(f["number"])
+        f["same_number"] = f["number"]
+    labeled.repack(old, new, order=order)
+    with h5py.File(new) as f:
+        assert f["again"] == f["g"]
+        assert f["g/up"] == f["/"]
+        assert f["again/x"][:].tolist() == (f["same_number"][:] - 100).tolist()
+        assert f["same_number"] == f["number"]
+        assert f["g"].attrs["unit"] == "kg"
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+@pytest.mark.parametrize("ragged", [None, "flat"])
+def test_coordinates_of_ragged_sources_alone_are_carried(
+    tmp_path: Path, order: str, ragged: Any
+) -> None:
+    old = labeled.write(tmp_path / "old.h5", {"r": [np.full(i % 4, i, "i2") for i in range(N)]})
+    labeled.repack(old, old, ragged="fuel", overwrite=True)
+    with h5py.File(old, "a") as f:
+        f["number"] = np.arange(N) + 100
+        f["number"].make_scale("number")
+        f["r"].dims[0].attach_scale(f["number"])
+    new = labeled.repack(old, tmp_path / "new.h5", order=order, ragged=ragged)
+    with h5py.File(new) as f:
+        numbers = f["number"][:] - 100
+        if ragged is None:
+            assert f["r"].dims[0]["number"] == f["number"]
+    rows = labeled.open_dataset(new)["r"]
+    assert sorted(numbers) == list(range(N))
+    assert [rows[i].values.tolist() for i in range(N)] == [[n] * (n % 4) for n in numbers]
+
+
+def test_attributes_of_tables_stay_with_their_columns(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.h5", tmp_path / "new.h5"
+    with h5py.File(old, "w") as f:
+        f["table"] = np.array([(1, 2.5)] * 5, [("a", "i4"), ("b", "f4")])
+        f["table"].attrs.update({"told": "by hand", "CLASS": "TABLE", "FIELD_0_NAME": "a"})
+    labeled.repack(old, new)
+    with h5py.File(new) as f:
+        assert dict(f["table"].attrs) == {"told": "by hand"}
+        assert f["table/a"][:].tolist() == [1] * 5
+
+
+@pytest.mark.filterwarnings("ignore:.*hold references")
+def test_attributes_of_groups_that_hold_references_are_left_out(tmp_path: Path) -> None:
+    old = labeled.write(tmp_path / "old.h5", {"x": np.arange(3)}, {"a": (0, 3)})
+    with h5py.File(old, "a") as f:
+        f.create_group("g").attrs.create("to", f["x"].ref, dtype=h5py.ref_dtype)
+        f["g"].attrs["told"] = 1
+    with pytest.warns(labeled.LabeledWarning, match=r"\['to'\] of '/g'"):
+        labeled.repack(old, tmp_path / "new.h5")
+    with h5py.File(tmp_path / "new.h5") as f:
+        assert dict(f["g"].attrs) == {"told": 1}

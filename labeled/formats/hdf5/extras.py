@@ -12,6 +12,7 @@ as they are, and a warning names those that are just as long.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,17 +23,19 @@ import numpy as np
 from labeled.errors import NotYetError, warn
 from labeled.formats.hdf5.dtypes import item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table
-from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Scale, axes_of, scale_of
+from labeled.formats.hdf5.labels import INTERNAL, SHAPE_LABELS, SHAPES, Scale, axes_of, scale_of
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import address, opened, to_bytes
 from labeled.formats.hdf5.writing import store_objects
-from labeled.formats.header import FileHeader
+from labeled.formats.header import FileHeader, vlen_base
 from labeled.formats.region import Array
 
 BLOCK_BYTES = 4 << 20  # values copied at a time
 
 # attributes that hold references, or numbers of other objects of the old file
 LINKS = ("DIMENSION_LIST", "REFERENCE_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates")
+# what PyTables says of a table, whose columns become datasets of a group
+OF_TABLES = re.compile("|".join(INTERNAL) + "|VERSION|NROWS|FIELD_[0-9]+_.*")
 
 Moved = Callable[[Array], Array]  # positions in a new order to rows of the old one
 
@@ -43,7 +46,7 @@ class Extras:
 
     header: FileHeader
     objects: Sequence[str]  # groups, datasets and named types; what lies in a group comes after it
-    # soft links, and further names of datasets with the first
+    # soft links, and further names of groups and datasets with the first
     links: Mapping[str, str | h5py.SoftLink]
     comments: Mapping[tuple[str, str], str]  # those of the split table
     along: Collection[str]  # datasets whose first axis counts examples
@@ -58,12 +61,25 @@ class Extras:
             for path in self.objects:
                 self._copy(old[path], file, path)
                 copied[address(old[path])] = file[path]
-            for path, to in self.links.items():
-                if path not in file:
-                    file[path] = file[to] if isinstance(to, str) else to
+            for source in self.header.sources.values():
+                if source.is_column:
+                    table = old[source.key]
+                    but = {name for name in table.attrs if OF_TABLES.fullmatch(name)}
+                    _copy_attributes(table, file[source.key], but.union(_referring(table)))
+            self._link(file)
             for name, axis, scale in _scales_of_sources(old, self.header):
-                if address(scale.dataset) in copied:
-                    file[name].dims[axis].attach_scale(copied[address(scale.dataset)])
+                new = copied.get(address(scale.dataset))
+                # examples that now lie end to end have an axis of values instead of one of rows
+                rows = vlen_base(old[self.header.sources[name].key].dtype) is not None
+                flat = rows and vlen_base(file[name].dtype) is None
+                if new is not None and not flat:
+                    file[name].dims[axis].attach_scale(new)
+
+    def _link(self, file: h5py.File) -> None:
+        """Make the links to what the file has by now."""
+        for path, to in self.links.items():
+            if path not in file and not (isinstance(to, str) and to not in file):
+                file[path] = file[to] if isinstance(to, str) else to
 
     def _copy(self, thing: Any, new: h5py.File, path: str) -> None:
         """Copy an object to a path, with its rows in their new places.
@@ -80,7 +96,7 @@ class Extras:
             h5py.h5d.create(new.id, to_bytes(path), thing.id.get_type(), space, dcpl=plist)
         else:
             new.copy(thing, new, path, without_attrs=True)
-        _copy_attributes(thing, new[path])
+        _copy_attributes(thing, new[path], _referring(thing))
         if by_hand and thing.shape == ():
             new[path][()] = thing[()]
         elif order is not None or (by_hand and thing.shape):
@@ -110,6 +126,7 @@ class Extras:
                 fresh = name not in old and variable.key not in file and name in file
                 if fresh and file[name].is_scale and file[name].shape == variable.shape:
                     file[variable.key] = file[name]
+        self._link(file)
         for name, source in self.header.sources.items():
             keys = [variables[coordinate].key.strip("/") for coordinate in source.coords]
             copies = [key for key in keys if key in self.objects]
@@ -147,8 +164,10 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
         table = (read_table(file["/"]) if header.kind == "fuel" else None) or SplitTable()
         scales = [*_scales_of_sources(file, header)]
         sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
-        names = dict(sources)  # the first of each object
         written = {*_written_anew(file, header, scales, table)} - sources.keys()
+        names = {address(file): "/"} | sources  # the first of each object
+        keys = [variable.key.strip("/") for variable in header.variables.values()]
+        names |= {here: key for key in keys if (here := address(file[key])) in written}
         obstacles = _obstacles(header)
         everything: dict[str, Any] = {}
         file.visititems_links(everything.__setitem__)
@@ -159,9 +178,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
                 links[path] = link
             elif not isinstance(link, h5py.HardLink):
                 obstacles[path] = "it leads out of the file, see allow_external=True"
-            elif isinstance(thing := file[path], h5py.Group):
-                objects[path] = thing
-            elif (here := address(thing)) in names:
+            elif (here := address(thing := file[path])) in names:
                 if path != names[here]:
                     links[path] = names[here]
             elif here not in written:
@@ -175,7 +192,9 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
                 f"{where!r} also holds what cannot be carried over into a new file ({named}); take "
                 f"it out of a copy, or use labeled.convert, which leaves it out"
             )
-        for thing in (file, *(file[source.key] for source in header.sources.values())):
+        groups = (thing for thing in objects.values() if isinstance(thing, h5py.Group))
+        of_sources = (file[source.key] for source in header.sources.values())
+        for thing in dict.fromkeys((file, *groups, *of_sources)):
             lost = [n for n in _referring(thing) if n != TABLE]
             if lost:
                 warn(f"attributes {lost} of {thing.name!r} in {where!r} hold references: left out")
@@ -225,7 +244,7 @@ def _written_anew(
             yield address(file[part.key])
             scales_of_part = (s for axis in axes_of(file[part.key], part.key) for s in axis.scales)
             yield from (address(s.dataset) for s in scales_of_part if not s.has_values)
-        for name in source.coords:
+        for name in source.coords if source.ragged is None else ():
             if len(header.variables[name].dims) == 1:
                 yield address(file[header.variables[name].key])
     for name, _, scale in scales:
@@ -251,11 +270,13 @@ def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[ScaleOf]:
 def _referring(thing: Any) -> list[str]:
     """Return the attributes that hold references, but for those that are made anew."""
     names = [name for name in thing.attrs if name not in LINKS]
-    return [n for n in names if refers(h5py.h5a.open(thing.id, n.encode()).dtype)]
+    return [n for n in names if refers(h5py.h5a.open(thing.id, to_bytes(n)).dtype)]
 
 
 def _why_not(thing: Any) -> str | None:
     """Return why an object cannot be copied; None if it can."""
+    if isinstance(thing, h5py.Group):
+        return None
     for name in _referring(thing):
         return f"its attribute {name!r} holds references"
     if not isinstance(thing, h5py.Dataset):
@@ -273,12 +294,12 @@ def _why_not(thing: Any) -> str | None:
 # into the new file
 
 
-def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
-    """Copy attributes; texts keep the encoding that they claim to have."""
+def _copy_attributes(old: h5py.Group, new: h5py.Group, but: Collection[str]) -> None:
+    """Copy attributes `but` some; texts keep the encoding that they claim to have."""
     for name in old.attrs:
-        if name in new.attrs or name in LINKS:
+        if name in new.attrs or name in LINKS or name in but:
             continue
-        kept = h5py.h5a.open(old.id, name.encode())
+        kept = h5py.h5a.open(old.id, to_bytes(name))
         kind, space = kept.get_type(), kept.get_space()
         fixed = isinstance(kind, h5py.h5t.TypeStringID) and not kind.is_variable_str()
         if not fixed or space.get_simple_extent_type() == h5py.h5s.NULL:
@@ -286,7 +307,7 @@ def _copy_attributes(old: h5py.Group, new: h5py.Group) -> None:
             continue
         values = np.empty(kept.shape, f"S{kind.get_size()}")
         kept.read(values, mtype=kind)
-        h5py.h5a.create(new.id, name.encode(), kind, space).write(values, mtype=kind)
+        h5py.h5a.create(new.id, to_bytes(name), kind, space).write(values, mtype=kind)
 
 
 def _blocks(dataset: h5py.Dataset, order: Moved | None, budget: int) -> Iterator[tuple[int, Array]]:
