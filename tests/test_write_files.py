@@ -269,6 +269,14 @@ def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
     assert labeled.open_dataset(path).n_rows == 9
 
 
+def test_a_source_called_like_a_coordinate_is_renamed(tmp_path: Path) -> None:
+    given = {"x": xr.DataArray(np.arange(3), dims="batch", coords={"y": ("batch", [4, 5, 6])})}
+    with pytest.raises(DimsError, match="give the source or the coordinate another name"):
+        labeled.write(tmp_path / "x.hdf5", {**given, "y": np.arange(3)})
+    path = labeled.write(tmp_path / "x.hdf5", {**given, "z": np.arange(3)})
+    assert labeled.open_dataset(path)["x"].coords["y"].values.tolist() == [4, 5, 6]
+
+
 def test_single_values_of_an_xarray_dataset_are_left_out_and_reported(tmp_path: Path) -> None:
     given = xr.Dataset({"x": ("batch", np.arange(3)), "crs": 4326})
     with pytest.warns(labeled.LabeledWarning, match=r"variables \['crs'\] are single values"):

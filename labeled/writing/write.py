@@ -431,6 +431,8 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
             if one in taken:
                 remedy = "rename one with dims={source: (...)}"
                 remedy += ", or pass netcdf=False" if what == "dim" else ""
+                if what == "coordinate" and one not in lengths:  # it has a name of its own
+                    remedy = "give the source or the coordinate another name"
                 raise DimsError(
                     f"{one!r} is both a source and a {what} of source {name!r}, and netCDF has one "
                     f"name for both; {remedy}"
