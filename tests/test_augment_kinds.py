@@ -38,6 +38,17 @@ def test_the_mean_of_a_source():
             tf.mean_image(given_)
 
 
+def test_a_mean_is_one_of_pictures_wherever_the_dim_that_counts_them_stands(monkeypatch):
+    monkeypatch.setattr("labeled.transforms.means.BLOCK_BYTES", 2 * BYTES[0].nbytes)
+    pictures = xr.DataArray(BYTES, dims=DIMS)
+    wanted = BYTES.mean(axis=0).astype("f4")
+    for name in ("batch", "visit"):
+        moved = pictures.rename(batch=name).transpose("channel", "height", name, "width")
+        np.testing.assert_array_equal(tf.mean_image(moved), wanted)
+    with pytest.raises(AugmentError, match="counts pictures; expand_dims"):
+        tf.mean_image(pictures[0])
+
+
 def test_mean_images_are_subtracted(tmp_path):
     mean = tf.mean_image(xr.DataArray(BYTES, dims=DIMS))
     tf.write_mean_file(tmp_path / "mean.bin", mean)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
+from labeled.dims import find_axes
 from labeled.errors import ArrayError, AugmentError, FileFormatError
 from labeled.formats.bytesource import bytes_of
 from labeled.formats.replacing import check_target, replacing
@@ -43,7 +44,7 @@ def mean_image(pictures: xr.DataArray) -> xr.DataArray:
     Parameters
     ----------
     pictures : DataArray
-        The first dim counts pictures. A lazy one is read some rows at a time.
+        One dim counts pictures. A lazy one is read some rows at a time.
 
     Returns
     -------
@@ -53,7 +54,7 @@ def mean_image(pictures: xr.DataArray) -> xr.DataArray:
     Raises
     ------
     AugmentError
-        If there is no picture, or they have different sizes.
+        If there is no picture, no dim counts them, or they have different sizes.
 
     Examples
     --------
@@ -61,14 +62,20 @@ def mean_image(pictures: xr.DataArray) -> xr.DataArray:
     >>> mean_image(images).values.tolist()
     [[[2.0, 3.0], [4.0, 5.0]]]
     """
-    n = len(pictures)
+    found = find_axes(pictures.dims, 2)
+    counts = found.dim_of_axis.get("b", found.others[0] if found.others else None)
+    if counts is None:
+        remedy = "expand_dims('batch') makes a batch of one picture"
+        raise AugmentError(f"no dim of {pictures.dims} counts pictures; {remedy}")
+    n = pictures.sizes[counts]
     if not n:
         raise AugmentError("there is no picture, and so no mean")
     step = max(1, BLOCK_BYTES // max(1, pictures.nbytes // n))
     total: Any = 0
     shapes = set[tuple[int, ...]]()
     for start in range(0, n, step):
-        some = open_pictures(pictures[start : start + step].load(), None).pictures
+        block = pictures.isel({counts: slice(start, start + step)}).load()
+        some = open_pictures(block, None, batch=True).pictures
         shapes |= {one.shape for one in some}
         if len(shapes) > 1:
             raise AugmentError(f"pictures of sizes {sorted(shapes)} have no mean; resize them")
