@@ -378,8 +378,8 @@ class HandOff:
             return to_host(x)
         if self.library == "cupy":
             return to_device(x, "cuda") if isinstance(x, np.ndarray) else x
-        if isinstance(x, np.ndarray):
-            x = np.ascontiguousarray(x, x.dtype.newbyteorder("="))
+        if isinstance(x, np.ndarray | np.generic):
+            x = np.asarray(x, x.dtype.newbyteorder("="), order="C")
             if not x.flags.writeable:  # torch would write to it, and JAX refuses it
                 x = x.copy()
         with kernels_at(x):  # the library waits for its current stream

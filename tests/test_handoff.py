@@ -15,7 +15,7 @@ import xarray as xr
 import labeled
 from labeled.device import HandOff, adopted
 from labeled.errors import ArrayError, DimsError, LoaderError, MissingExtraError
-from labeled.transforms import whole
+from labeled.transforms import Stages, whole
 from make_files import DIGIT_LABELS, digits, plain_file
 
 N = 70
@@ -332,6 +332,17 @@ def test_memory_that_is_read_only_is_handed_over_as_a_copy(library):
 def test_cupy_that_is_missing_is_named_when_it_is_asked_for():
     with pytest.raises(MissingExtraError, match="need CuPy"):
         HandOff("cupy")
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("kind", [np.float32, np.array])
+def test_single_numbers_that_a_pipeline_makes_have_no_axis(ds, library, kind):
+    pytest.importorskip(library, reason=f"{library} is not installed")
+    pipeline = Stages(batch=lambda batch: {"n": kind(batch.count)})
+    for batch in ds.batches(32, output=library, pipeline=pipeline):
+        assert batch["n"].shape == ()
+        assert not isinstance(batch["n"], np.generic | np.ndarray)
+        assert batch["n"].item() in (32, N % 32)
 
 
 def test_numbers_of_the_other_byte_order_are_handed_to_torch_as_its_own():
