@@ -142,6 +142,17 @@ def test_whole_numbers_are_compared_exactly(dtype):
         ),
         (lambda t: time_windows(SERIES, past=3), PipelineError, "no window of 4 .* series of 3"),
         (lambda t: time_windows([1]), PipelineError, "not list"),
+        (
+            lambda t: time_windows(SERIES.expand_dims(step=2), past=1),
+            PipelineError,
+            "has a dim or variable 'step' already; .* with step=",
+        ),
+        (lambda t: time_windows(SERIES, past=1, step="time"), PipelineError, "'time' already"),
+        (
+            lambda t: time_windows(SERIES.to_dataset(name="step"), past=1),
+            PipelineError,
+            "variable 'step' already",
+        ),
         (lambda t: synchronise(t, "a", tolerance=np.nan), PipelineError, "tolerance is nan"),
         (lambda t: synchronise([[0.0]], "a"), PipelineError, "times are list: give them by name"),
         (lambda t: synchronise({"a": [[0], [1, 2]]}, "a"), PipelineError, "of 'a'.* form no array"),

@@ -59,7 +59,8 @@ def time_windows(
     Raises
     ------
     PipelineError
-        If `past` or `future` is negative, or no window fits the series.
+        If `past` or `future` is negative, no window fits the series, or the series has a dim or
+        variable called `step`.
     UnknownNameError
         If the series has no such dim.
 
@@ -74,6 +75,9 @@ def time_windows(
         raise PipelineError(f"a series is a DataArray or Dataset, not {type(series).__name__}")
     check_known("dim= names", [dim], map(str, series.dims), "a dim of the series")
     length = 1 + whole_of("past", past, least=0) + whole_of("future", future, least=0)
+    if step in series.dims or step in getattr(series, "data_vars", ()):
+        remedy = "give the dim of windows another name with step="
+        raise PipelineError(f"the series has a dim or variable {step!r} already; {remedy}")
     n = series.sizes[dim]
     if length > n:
         raise PipelineError(f"no window of {length} samples fits a series of {n}")
