@@ -284,6 +284,17 @@ def test_single_values_of_an_xarray_dataset_are_left_out_and_reported(tmp_path: 
     assert labeled.open_dataset(path).sources == ("x",)
 
 
+def test_what_a_dataset_holds_besides_its_sources_is_reported(tmp_path: Path) -> None:
+    given = xr.Dataset({"x": (("batch", "h"), np.ones((3, 2)))}, {"crs": 7, "h": [1.0, 2.0]})
+    given.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    dataset = labeled.open_dataset(tmp_path / "x.nc", example_dim="batch")
+    with pytest.warns(labeled.LabeledWarning, match=r"'crs' of .* are left out; labeled\.repack"):
+        labeled.write(tmp_path / "new.hdf5", dataset)
+    given = given.assign_coords(z=[1, 2, 3])  # along a dim of no source
+    with pytest.warns(labeled.LabeledWarning, match=r"coordinates \['crs', 'z'\] are along no"):
+        labeled.write(tmp_path / "new.hdf5", given, overwrite=True)
+
+
 def test_arrays_that_would_lose_their_mask_or_meaning_are_refused(tmp_path: Path) -> None:
     sparse = pytest.importorskip("scipy.sparse")
     for value, words in (

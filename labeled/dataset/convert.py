@@ -50,7 +50,6 @@ from labeled.errors import (
     UnsafeFileError,
     check_known,
     did_you_mean,
-    listed,
     warn,
 )
 from labeled.formats import registry
@@ -59,12 +58,12 @@ from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, explained, part_folder
 from labeled.ragged import Ragged
 from labeled.writing import pictures, tables
+from labeled.writing.inputs import warn_of_left_out
 from labeled.writing.layouts import Storage
 from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.splits import splits_by_rules
 from labeled.writing.write import DEFAULTS, RECORDS, Path, WriteOptions, check_ending, write
 
-MAX_NAMED = 12  # datasets that a warning names
 MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
 LABELS = "iubUSO"  # kinds of dtypes that labels have: integers and texts
 BLOCKS = 32  # of lazy arrays that fit into the memory given: several are on their way at a time
@@ -282,8 +281,6 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
         if not isinstance(sources, Dataset):
             raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")
         sources = sources.split(*([only] if isinstance(only, str) else only))
-    if names is None and isinstance(sources, Dataset):
-        _warn_of_left_out(sources)
     known = replace(found, sources=sources).names
     check_known("sources= names", names or (), known, f"in {found.where}")
     if not known or names == []:
@@ -295,25 +292,6 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
             if isinstance(by, Mapping):
                 splits = {**splits, split: {n: by[n] for n in by if n in names}}
     return replace(found, sources=sources, splits=splits or None)
-
-
-def _warn_of_left_out(dataset: Dataset) -> None:
-    """Report variables without the example dim, and datasets that are not sources."""
-    header = dataset.files.catalog.headers[0]
-    along = {name for source in header.sources.values() for name in source.coords}
-    lost = [n for n, one in header.variables.items() if n not in along or len(one.dims) != 1]
-    lost += [n for n, why in header.not_opened.items() if not why.startswith("it holds the ")]
-    views = header.format == "recordio"  # what is not opened there is the same bytes once more
-    if lost and not views and len(dataset.sources) == len(header.sources):
-        way = "labeled.repack carries them over"
-        if header.format != "hdf5":
-            way = "what could be opened of them is in ds.to_xarray()"
-        if dataset.files.options.examples is not None:
-            way = "names and attributes of examples are kept where sources= names them, too"
-        warn(
-            f"{listed(sorted(lost), MAX_NAMED)} of {header.stamp.path!r} are no sources of "
-            f"examples, and are left out; {way}"
-        )
 
 
 def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
@@ -330,6 +308,8 @@ def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
         except LabeledError as error:  # that names the file on the way
             error.args = (str(error).replace(repr(path), repr(target)), *error.args[1:])
             raise
+    else:
+        warn_of_left_out(dataset)
     return pictures.write_pictures(dataset, target, written)
 
 

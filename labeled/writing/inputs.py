@@ -19,7 +19,7 @@ from dask.base import DaskMethodsMixin, is_dask_collection
 
 from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
-from labeled.errors import ArrayError, DimsError, check_known, warn
+from labeled.errors import ArrayError, DimsError, check_known, listed, warn
 from labeled.formats.cf import FILLS, PACKED, cf_of, decode
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
@@ -53,6 +53,7 @@ from labeled.writing.tables import (
 )
 
 MAX_AXES = 32
+MAX_NAMED = 12  # datasets that a warning names
 FLOAT32_STEP = 2.0**-22  # relative; coordinates that differ by less are the same
 NO_BATCHES = (str, bytes, np.ndarray, xr.DataArray, DaskMethodsMixin)  # though iterable
 
@@ -504,9 +505,41 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
     return Coordinate(name, dim, array, {**kept, **decoding})
 
 
-def left_out(sources: Any) -> list[str]:
-    """Return the coordinates of DataArrays that have no axis, or several, and are not written."""
-    values = sources.data_vars if isinstance(sources, xr.Dataset) else sources
-    arrays = values.values() if isinstance(values, Mapping) else ()
-    coords = [one.coords.items() for one in arrays if isinstance(one, xr.DataArray)]
-    return sorted({str(key) for each in coords for key, coord in each if coord.ndim != 1})
+def warn_of_left_out(sources: Any) -> None:
+    """Report what is not among the sources and is not written.
+
+    Of a Dataset these are variables without the example dim, and datasets that cannot be opened;
+    of other arrays, coordinates along no axis of theirs, or several.
+    """
+    if is_dataset(sources):
+        _warn_of_variables(sources)
+        return
+    values = sources.values() if isinstance(sources, Mapping) else ()
+    arrays = [one for one in values if isinstance(one, xr.DataArray)]
+    dims = {dim for one in arrays for dim in one.dims}
+    having = [sources] if isinstance(sources, xr.Dataset) else arrays
+    coords = dict(pair for each in having for pair in each.coords.items())
+    names = [str(n) for n, one in coords.items() if one.ndim != 1 or not dims >= {*one.dims}]
+    if names:
+        warn(
+            f"coordinates {sorted(names)} are along no axis of a source, or several, and are not "
+            f"written; make them sources with reset_coords(), or attributes"
+        )
+
+
+def _warn_of_variables(dataset: Any) -> None:
+    header = dataset.files.catalog.headers[0]
+    along = {name for source in header.sources.values() for name in source.coords}
+    lost = [n for n, one in header.variables.items() if n not in along or len(one.dims) != 1]
+    lost += [n for n, why in header.not_opened.items() if not why.startswith("it holds the ")]
+    views = header.format == "recordio"  # what is not opened there is the same bytes once more
+    if lost and not views and len(dataset.sources) == len(header.sources):
+        way = "labeled.repack carries them over"
+        if header.format != "hdf5":
+            way = "what could be opened of them is in ds.to_xarray()"
+        if dataset.files.options.examples is not None:
+            way = "names and attributes of examples are kept where sources= names them, too"
+        warn(
+            f"{listed(sorted(lost), MAX_NAMED)} of {header.stamp.path!r} are no sources of "
+            f"examples, and are left out; {way}"
+        )

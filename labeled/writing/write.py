@@ -34,7 +34,7 @@ from labeled.formats.hdf5.writing import (
 )
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
-from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, left_out
+from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, warn_of_left_out
 from labeled.writing.layouts import USUAL_BYTES, RaggedAs, Storage, StorageKeywords
 from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.source import SourceToWrite
@@ -181,7 +181,8 @@ def write(
     -----
     LabeledWarning
         If splits overlap, sources differ in length without splits, or coordinates are left out:
-        those along no axis or several, and those along the examples of batches.
+        those along no axis or several, and those along the examples of batches. Of a Dataset, if
+        its file holds more than its sources.
 
     Examples
     --------
@@ -356,12 +357,7 @@ def planned(
     _warn_of_lengths(table, {name: n for name, n in inputs.n_rows.items() if n is not None})
     if table is not None and splits is not None:
         warn_of_overlaps(table)
-    names = left_out(sources)
-    if names:
-        warn(
-            f"coordinates {names} have no axis or several and are not written; make them "
-            f"sources with reset_coords(), or attributes"
-        )
+    warn_of_left_out(sources)
     return Planned(plan, table, file_attrs, o.netcdf)
 
 
