@@ -295,6 +295,15 @@ def test_verify_goes_on_with_other_files(tmp_path: Path) -> None:
     assert [each["sound"] for each in found] == [False, True]
 
 
+def test_verify_says_that_nothing_was_compared(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "a.hdf5", {"x": np.arange(3)})
+    with h5py.File(path, "r+") as f:
+        f["y"] = np.arange(3)
+    said = CliRunner().invoke(main, ["verify", path, "--source", "y"])
+    assert (said.exit_code, said.stdout) == (1, "")
+    assert "a.hdf5' has no checksums of ['y']" in said.stderr
+
+
 def test_a_file_without_sources_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "nothing.hdf5"
     h5py.File(path, "w").close()

@@ -100,7 +100,7 @@ def verify(
     Raises
     ------
     FileFormatError
-        If the file cannot be opened, or has no checksums at all.
+        If the file cannot be opened, or has no checksums of anything that is asked for.
     UnknownNameError
         If `sources` names what is not there.
     """
@@ -108,15 +108,17 @@ def verify(
     options: Any = {"decode_cf": False, "name_all": True, "allow_external": allow_external}
     header = scan(path, sources=sources, **options)
     known = read_checksums(header.stamp.path)
-    if not known:
-        raise FileFormatError(
-            f"file {header.stamp.path!r} has no checksums; labeled.repack makes a copy with some"
-        )
     stored = stored_datasets(header)
     unseen = [name for name in known if name not in stored] if sources is None else []
     if unseen:  # what was written, and is not a source now: gone, out of reach, or another name
         stored |= stored_datasets(scan(path, sources=unseen, **options))
     compared = {name: known[name].n_rows for name in stored if name in known}
+    if not compared:
+        words = "" if sources is None else f" of {list(sources)}"
+        raise FileFormatError(
+            f"file {header.stamp.path!r} has no checksums{words}; labeled.repack makes a copy with "
+            f"some"
+        )
     n_bytes = sum(stored[name].row_bytes * n for name, n in compared.items())
     title = f"verify {os.path.basename(header.stamp.path)}"
     with progress_bar(progress, n_bytes, title) as advance:
