@@ -242,6 +242,8 @@ def test_refusals():
             (DimsError, "no rows", lambda: permute.gather(np.zeros(()), [], ())),
             (SelectionError, "row 3 is not in an array of 3 rows",
              lambda: permute.gather(src, [0, 3], (0, 1))),
+            (SelectionError, "row 18446744073709551615 is not in",
+             lambda: permute.gather(src, np.array([0, 2**64 - 1], "u8"), (0, 1))),
             (SelectionTypeError, r"np\.flatnonzero",
              lambda: permute.gather(src, np.ones(3, bool), (0, 1))),
             (ArrayError, r"scale of shape \(5,\) does not broadcast",

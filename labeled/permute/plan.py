@@ -75,7 +75,7 @@ def checked_rows(rows: Any, n_rows: int) -> Rows:
     chosen: Rows = found.astype(np.int64, copy=False)
     if chosen.size == 0 or int(chosen.view(np.uint64).max()) < n_rows:  # negative ones are huge
         return chosen
-    low, high = int(chosen.min()), int(chosen.max())
+    low, high = int(found.min()), int(found.max())  # of unsigned ones, too
     if low < -n_rows or high >= n_rows:
         bad = low if low < -n_rows else high
         raise SelectionError(f"row {bad} is not in an array of {n_rows} rows")
