@@ -283,6 +283,23 @@ def test_refusals_speak_of_flags(tmp_path: Path, digit_file: str, command: str) 
     assert there.read_text() == "precious"
 
 
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        (np.array([[1 + 2j, 0]]), [["(1+2j)", "0j"]]),
+        (
+            np.array([["2020-01-01T00", "NaT"]], "M8[ns]"),
+            [["2020-01-01T00:00:00.000000000", "NaT"]],
+        ),
+    ],
+)
+def test_rows_without_a_type_in_json_are_lists_of_texts(
+    tmp_path: Path, values: Any, shown: Any
+) -> None:
+    path = labeled.write(tmp_path / "x.hdf5", {"x": values})
+    assert json.loads(run("head", "--json", path).stdout) == {"x": shown}
+
+
 def test_verify_goes_on_with_other_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.hdf5", "w") as f:
         f["x"] = np.arange(3)

@@ -176,7 +176,7 @@ def plain_values(value: Any) -> Any:
         return float(value) if math.isfinite(value) else str(value)
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufSUO":
         return plain_values(value.tolist())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim):
         return [plain_values(one) for one in value]
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
