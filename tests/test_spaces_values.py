@@ -123,6 +123,18 @@ def test_a_batch_that_does_not_fit_is_refused_with_reason(space, batch, kind, wo
     assert type(space).__name__ in text or "component" in text
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+def test_values_at_one_place_of_a_sparse_batch_are_summed_before_they_are_cast(kind):
+    places = ([0, 0, 1], [1, 1, 0])
+    space, narrow = (VectorSpace(3, sparse=True, dtype=d) for d in ("int64", "uint8"))
+    batch = scipy.sparse.coo_matrix(([200, 55, 3], places), (2, 3)).asformat(kind)
+    np.testing.assert_array_equal(space.format_as(batch, narrow).toarray(), batch.toarray())
+    batch = scipy.sparse.csr_matrix(([200, 56, 3], [1, 1, 0], [0, 2, 3]), (2, 3)).asformat(kind)
+    with pytest.raises(SpaceError, match="value 256 in row 0"):
+        space.format_as(batch, narrow)
+    assert batch.nnz == 3  # as it was
+
+
 def test_axes_and_lengths_are_plain_however_they_were_given():
     numbers = np.array([200, 200], np.uint8)
     space = Conv2DSpace(numbers, np.uint8(200), axes=["b", np.str_("c"), np.int64(0), np.int8(1)])

@@ -143,6 +143,9 @@ def cast(x: Array, wanted: np.dtype[Any] | None, batch_axis: int = 0) -> Array:
     reason = why_not_cast(found, wanted)
     if reason is not None:
         raise SpaceTypeError(reason)
+    if is_sparse(x) and not getattr(x, "has_canonical_format", True):
+        x = x.copy()  # what lies at one place more than once counts as its sum
+        x.sum_duplicates()
     check_fits(x, wanted, batch_axis)
     return astype(x, wanted)
 
