@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_array_equal
 from ragged_files import ragged_path
+from record_files import png
 
 import labeled
 from labeled import transforms as tf
@@ -21,6 +22,7 @@ RNG = np.random.default_rng(4)
 IMAGES = RNG.integers(0, 256, (N, 3, 14, 16), dtype=np.uint8)
 TARGETS = RNG.integers(0, 10, (N, 1), dtype=np.uint8)
 DIMS = ("batch", "channel", "height", "width")
+DIMS_OF_ONE = ("height", "width", "channel")
 STEPS = tf.Augment(
     [
         tf.RandomResizedCrop(12, area=(0.5, 1.0)),
@@ -107,6 +109,27 @@ def test_pictures_of_different_sizes_become_one_array(tmp_path, layout):
             assert_array_equal(found, steps(images[row], rows=row, seed=7, dims=DIMS[1:]))
             seen += 1
     assert seen == len(images)
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("last", [tf.Resize(9), tf.Mirror()])
+def test_rows_that_pad_batches_of_pictures_pass_through(tmp_path, encoded, last):
+    pictures = [RNG.integers(0, 256, (14 + i % 3, 12, 3), dtype=np.uint8) for i in range(10)]
+    stored = [np.frombuffer(png(one), np.uint8) for one in pictures] if encoded else pictures
+    names = ("batch", "byte") if encoded else ("batch", *DIMS_OF_ONE)
+    path = ragged_path(tmp_path / "r.hdf5", "flat", stored)
+    dataset = labeled.open_dataset(path, dims={"x": names})
+    augment = tf.Augment([tf.Normalize(128, 64), last])
+    steps = {"x": [tf.Decode(), augment] if encoded else augment}
+    *_, batch = dataset.batches(4, last="pad", pipeline=steps, seed=7)
+    assert batch.rows.tolist() == [8, 9, -1, -1]
+    for row, image in zip(batch.rows, batch["x"].values, strict=True):
+        if row >= 0:
+            assert_array_equal(image, augment(pictures[row], rows=row, seed=7, dims=DIMS_OF_ONE))
+        else:
+            assert image.dtype == np.float32
+            assert not image.any()
+            assert image.size == (9 * 9 * 3 if isinstance(last, tf.Resize) else 0)
 
 
 @pytest.mark.parametrize("name", ["time", "embryo", "batch"])

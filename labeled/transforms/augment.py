@@ -225,6 +225,17 @@ def _view(array: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Array,
     return np.expand_dims(view, [at for at, one in enumerate(EVERY) if one not in names]), names
 
 
+def _put_back(made: Any, given: xr.DataArray, there: npt.NDArray[np.bool_]) -> Any:
+    """Return what was made of some pictures of a batch, and nothing in the other places."""
+    whole = made.isel({given.dims[0]: np.maximum(there.cumsum() - 1, 0)})
+    if whole.dtype != object:
+        whole[{given.dims[0]: ~there}] = 0
+        return whole
+    for place in np.flatnonzero(~there):
+        whole.values[place] = given.values[place].astype(made.values[0].dtype)
+    return whole
+
+
 # transforms
 
 
@@ -268,7 +279,8 @@ class PictureTransform:
         Returns
         -------
         Of the kind that was given. A batch of a loader whose pictures may differ stays one,
-        whatever it holds, unless the transforms make all pictures one size.
+        whatever it holds, unless the transforms make all pictures one size. Rows that pad such
+        a batch stay empty pictures there, and are zeros in an array.
 
         Raises
         ------
@@ -279,9 +291,17 @@ class PictureTransform:
         MissingExtraError
             If the transform needs OpenCV (the extra ``images``), and it is not installed.
         """
-        if isinstance(images, xr.DataArray) and images.dtype == object and not images.size:
-            return images  # of a batch whose pictures of any sizes were all left out
         several = rows is not None and np.ndim(rows) == 1
+        if isinstance(images, xr.DataArray) and images.dtype == object:
+            there, given = np.ones(images.shape, bool), np.asarray(rows)
+            if given.shape == images.shape and given.dtype.kind == "i":
+                # rows that pad a batch hold no picture
+                there = (given >= 0) | [np.size(one) > 0 for one in images.data]
+            if not there.any():
+                return images
+            if not there.all():
+                own = self(images[there], rows=given[there], seed=seed, epoch=epoch, dims=dims)
+                return _put_back(own, images, there)
         opened = open_pictures(images, self.dims if dims is None else dims, batch=several)
         n = len(opened.pictures)
         numbers = np.arange(n) if rows is None else np.atleast_1d(np.asarray(rows))
@@ -454,7 +474,9 @@ class Decode:
         numbers = range(len(given)) if rows is None else np.atleast_1d(rows).tolist()
         made = np.empty(len(given), object)
         for place, (one, row) in enumerate(zip(given, numbers, strict=True)):
-            made[place] = self._pixels(one, row)
+            pads = row < 0 and not np.size(one)
+            empty = np.empty((0, 0, self.channels or 0), np.uint8)
+            made[place] = empty if pads else self._pixels(one, row)
         dims: Sequence[Any] = encoded.dims if isinstance(encoded, xr.DataArray) else ("batch",)
         batch = xr.DataArray(made, dims=dims)
         batch.encoding = {EXAMPLE_DIMS: DECODED_DIMS}
