@@ -264,3 +264,16 @@ def test_datasets_that_are_an_example_each_become_rows(tmp_path: Path, even: boo
             path, tmp_path / "again.h5", **labeled.doctor(path, seconds=0).options
         )
     assert labeled.open_dataset(again).n_rows == 60
+
+
+def test_the_printed_command_quotes_names_of_dims_that_contain_commas(tmp_path: Path) -> None:
+    path = tmp_path / "x.hdf5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.zeros((5, 4, 3))
+        label(file["x"], "batch", "height, width")
+    found = labeled.doctor(path, seconds=0)
+    assert found.options == {"dims": {"x": ("batch", "height, width", "axis_2")}}
+    _, *words = shlex.split(str(found.command))
+    assert run(*words).exit_code == 0
+    fixed = labeled.open_dataset(words[2])
+    assert fixed.dims["x"] == ("batch", "height, width", "axis_2")

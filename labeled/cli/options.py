@@ -112,8 +112,9 @@ def pairs(
 
 
 def names_of(text: str) -> list[str]:
-    """Read ``a,b,c``."""
-    return text.split(",")
+    """Read ``a,b,c``; names that contain commas are a list of JSON."""
+    listed = value_of(text)
+    return listed if isinstance(listed, list) else text.split(",")
 
 
 def lengths_of(text: str) -> Any:

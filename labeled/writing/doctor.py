@@ -8,6 +8,7 @@ of the file. So short a measurement is good for factors, not for percents.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -369,7 +370,8 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
 def option_word(value: Any) -> str:
     """Return the value of an option as the command line takes it."""
     if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
+        words = [str(one) for one in value]
+        return json.dumps(words) if any("," in one for one in words) else ",".join(words)
     return "none" if value is None else str(value)
 
 
