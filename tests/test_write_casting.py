@@ -250,7 +250,10 @@ def test_texts_that_were_no_utf8_can_be_written_again(tmp_path: Path) -> None:
         assert labeled.verify(tmp_path / name).sound
 
 
-@pytest.mark.parametrize("value", [2**70, np.datetime64("2020-01-01"), dt.date(2020, 1, 1)])
+@pytest.mark.parametrize(
+    "value",
+    [2**70, np.datetime64("2020-01-01"), np.datetime64("2020-01-01", "ns"), dt.date(2020, 1, 1)],
+)
 def test_attributes_that_hdf5_cannot_hold_are_named(tmp_path: Path, value: Any) -> None:
     with pytest.raises(ArrayError, match="attribute 'k' of the file is"):
         labeled.write(tmp_path / "x.h5", {"x": np.arange(3)}, attrs={"k": value})

@@ -171,7 +171,7 @@ def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
 def _storable(what: str, value: Any) -> Any:
     if value is None:
         return h5py.Empty("f4")
-    if isinstance(value, np.generic) and value.dtype.kind in "USM":
+    if isinstance(value, np.generic) and value.dtype.kind in "US":
         value = value.item()
     try:
         array = np.asarray(value)
