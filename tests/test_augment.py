@@ -57,6 +57,17 @@ def test_pictures_of_different_sizes_are_changed_one_by_one(transform):
         assert_array_equal(found.values[place], one)
 
 
+@pytest.mark.parametrize("dtype", ["u1", "i4", "f2", "f4", "f8"])
+@pytest.mark.parametrize("asked", [None, "f4", "f8"])
+def test_factors_of_pictures_of_different_sizes_are_computed_as_of_those_of_one(dtype, asked):
+    images = (BYTES[:3] / 2).astype(dtype) * 3
+    transform = tf.Augment([tf.Normalize((1, 2, 3), 7)], axes=("b", 0, 1, "c"), dtype=asked)
+    alike = transform(images, dims=DIMS)
+    for found, wanted in zip(transform(batch_of(images)).values, alike, strict=True):
+        assert found.dtype == wanted.dtype
+        assert_array_equal(found, wanted)
+
+
 @every
 def test_an_empty_batch_has_the_shape_of_others(transform):
     some, none = (transform(BYTES[:n], dims=DIMS) for n in (2, 0))

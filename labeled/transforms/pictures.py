@@ -205,10 +205,21 @@ class PicturePlan:
         self, given: Sequence[Array] | Array, order: Sequence[int], dtype: Any
     ) -> list[Array]:
         """Make all pictures one by one, axes (height, width, channel) in any order."""
-        self.settle()
-        made = (self.picture(x, at) for at, x in enumerate(given))
-        final = self.dtype if dtype is None else dtype
-        return [np.array(x.transpose(order), final, order="C") for x in made]
+        final, made = np.dtype(self.dtype if dtype is None else dtype), list[Array]()
+        for at, x in enumerate(given):
+            picture, factors = self.picture(x, at), self._factors_of(at, at + 1)
+            if factors:  # computed as in a batch
+                axes = (0, *(axis + 1 for axis in order))
+                picture = permute.copy(picture[None], axes, dtype=final, threads=1, **factors)[0]
+            else:
+                picture = np.array(picture.transpose(order), final, order="C")
+            made.append(picture)
+        return made
+
+    def _factors_of(self, start: int, stop: int) -> dict[str, FloatArray]:
+        """Return the factors of some pictures as a copy takes them; none where there are none."""
+        given = zip(("scale", "shift"), self._factors or (), strict=False)
+        return {n: (one if len(one) == 1 else one[start:stop])[:, None, None] for n, one in given}
 
     def batch(self, given: Sequence[Array] | Array, order: Sequence[int], dtype: Any) -> Array:
         """Make all pictures, which have one size, as one array.
@@ -226,10 +237,7 @@ class PicturePlan:
         step = max(1, GROUP_BYTES * len(self) // max(1, out.nbytes))
         for start in range(0, len(self), step):
             group = range(start, min(start + step, len(self)))
-            factors = {}
-            for name, one in zip(("scale", "shift"), self._factors or (), strict=False):
-                own = one if len(one) == 1 else one[group.start : group.stop]
-                factors[name] = own[:, None, None]
+            factors = self._factors_of(group.start, group.stop)
             permute.copy(
                 _stacked((self.picture(given[at], at) for at in group), len(group)), by_picture,
                 out=out[group.start : group.stop], dtype=final, threads=1, **factors,
