@@ -324,6 +324,14 @@ def test_brightness_contrast_saturation_in_any_order():
     assert tf.Jitter(brightness=3.0)(BYTES, dims=DIMS).max() == 255
 
 
+def test_alpha_is_neither_jittered_nor_counted_as_grey():
+    alpha = np.arange(N * H * W, dtype=np.uint8).reshape(N, 1, H, W)
+    step = tf.Jitter(brightness=0.3, contrast=0.4)
+    found = step(np.concatenate([BYTES, alpha], axis=1), dims=DIMS)
+    assert_array_equal(found[:, :3], step(BYTES, dims=DIMS))
+    assert_array_equal(found[:, 3:], alpha)
+
+
 def test_shifts_of_hue_saturation_and_lightness():
     assert_allclose(tf.ShiftHSL()(plain / 255, dims=DIMS), plain / 255, atol=1e-5)
     image = np.broadcast_to(np.array([0.6, 0.3, 0.4]).reshape(1, 3, 1, 1), (100, 3, 2, 2))

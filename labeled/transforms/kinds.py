@@ -467,6 +467,7 @@ class Jitter(PictureTransform):
     brightness, contrast, saturation : float
         Factors are drawn from [1 - amount, 1 + amount], not below 0; 0 leaves one out.
         Contrast is about the mean grey of a picture, saturation about the grey of each pixel.
+        A fourth channel is alpha, which stays as it is.
     """
 
     brightness: float = 0.0
@@ -485,9 +486,10 @@ class Jitter(PictureTransform):
         order = random.integers("order", np.full(len(plan), len(orders))).tolist()
 
         def jittered(x: Array, at: int) -> Array:
+            colours = x[..., :3] if x.shape[2] == 4 else x
             for name in orders[order[at]]:
-                x = _jittered(x, name, factors[name][at])
-            return x
+                colours = _jittered(colours, name, factors[name][at])
+            return colours if x.shape[2] != 4 else np.concatenate([colours, x[..., 3:]], axis=2)
 
         if factors:
             plan.change(jittered)
