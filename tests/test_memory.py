@@ -41,7 +41,10 @@ def held():
     return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024
 
 
-dataset = labeled.open_dataset(path)
+how = {}
+if options.pop("each", False):
+    how = {"examples": "g*", "dims": {"x": ("batch", "y", "x")}, "sources": ["x"]}
+dataset = labeled.open_dataset(path, **how)
 listed = options.pop("listed", 0)
 if listed:
     dataset = dataset.subset(np.random.default_rng(0).permutation(dataset.n_rows)[:listed])
@@ -124,6 +127,16 @@ def write_pictures(path):
     return str(path)
 
 
+def write_examples(path):
+    """Write 3,000 datasets of 16 KiB, each in two chunks."""
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w", libver=("v110", "v114")) as f:
+        for i in range(3000):
+            data = rng.integers(0, 16, (128, 128), np.uint8)
+            f.create_dataset(f"g{i:04}/x", data=data, chunks=(64, 128), compression=1)
+    return str(path)
+
+
 def gzip(rows, last=16):
     return {"chunks": (rows, 3, 32, 32), "compression": 1, "last": last}
 
@@ -147,6 +160,7 @@ CASES = {
     "a pipeline, file order": ({}, {"shuffle": False, "piped": True}, 32),
     "a pipeline, window": (gzip(64), {"shuffle": "window", "piped": True}, 48),
     "pictures, full shuffle": ("pictures", {"shuffle": "full"}, 64),
+    "packed examples, file order": ("each", {"shuffle": False, "each": True}, 48),
     "list, window": (gzip(64), {"shuffle": "window", "listed": 20_000}, 32),
     "list, file order": ({}, {"shuffle": False, "listed": 20_000}, 32),
     "list of small rows, file order": ("small", {"shuffle": False, "listed": 600_000}, 16),
@@ -164,6 +178,8 @@ def files(tmp_path_factory):
             path = folder / f"{len(written)}.hdf5"
             if layout == "pictures":
                 written[key] = write_pictures(path.with_suffix(".rec"))
+            elif layout == "each":
+                written[key] = write_examples(path)
             elif layout == "small":
                 written[key] = write(path, (1_200_000, 64), np.uint8)
             elif layout == "large":
@@ -179,7 +195,7 @@ def files(tmp_path_factory):
 def test_growth_stays_within_the_promise(case, files):
     layout, options, memory = CASES[case]
     path = files(layout)
-    batch_size = {"pictures": 48, "large": 8}.get(str(layout), 256)
+    batch_size = {"pictures": 48, "large": 8, "each": 64}.get(str(layout), 256)
     options = {"batch_size": batch_size, "seed": 1, "memory": memory * MIB, **options}
     shares: list[float] = []
     while not shares or (shares[-1] < LEAST and len(shares) < 3):

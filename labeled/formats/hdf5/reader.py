@@ -45,7 +45,7 @@ from labeled.formats.bytesource import OpenFile, is_remote, stored_bytes
 from labeled.formats.contiguous import FAR, MANY_ROWS, ContiguousReader
 from labeled.formats.hdf5.dtypes import ItemPart
 from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, undo, why_not
-from labeled.formats.hdf5.per_object import H5PY_BYTES, Each, EachRowsReader, values_of
+from labeled.formats.hdf5.per_object import Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.memory import put_rows, scratch, text_row_bytes
@@ -83,6 +83,9 @@ from labeled.formats.region import (
 from labeled.selection import rows_of, spread
 
 log = logging.getLogger(__name__)
+
+# what HDF5 reads at a time: it works behind one lock, and each call opens the file
+H5PY_BYTES = 8 * 1024 * 1024
 
 # rows read through between others: a call costs as much as copying them
 H5PY_GAP_BYTES = 256 * 1024
