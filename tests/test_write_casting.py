@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import ArrayError, DimsError
+from labeled.errors import ArrayError, DimsError, LabeledError, SplitError
 
 INTEGERS = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4", ">u8"]
 
@@ -248,6 +248,49 @@ def test_texts_that_were_no_utf8_can_be_written_again(tmp_path: Path) -> None:
         assert dataset["x"].values.tolist() == [["a", "\udcff"], ["\u4e2d", ""]]
         assert dataset.attrs["k"] == "\udcfe"
         assert labeled.verify(tmp_path / name).sound
+
+
+def test_names_that_were_no_utf8_can_be_written_again(tmp_path: Path) -> None:
+    path, name = tmp_path / "x.h5", "caf\udce9"
+    given = {"x": np.arange(4)}
+    how: Any = {"attrs": {name: 1}, "source_attrs": {"x": {name: 2}}}
+    labeled.write(path, given, {name: [2, 1]}, **how)
+    with h5py.File(path, "r+") as file:
+        assert (file.attrs[b"caf\xe9"], file["x"].attrs[b"caf\xe9"]) == (1, 2)
+        table = file.attrs["split"]
+        table["comment"] = b"\xe9"
+        file.attrs["split"] = table
+    labeled.write_splits(path, {"v\udce9": (3, 4)})
+    labeled.repack(path, tmp_path / "y.h5")
+    for each in (path, tmp_path / "y.h5"):
+        dataset = labeled.open_dataset(each)
+        assert dataset.splits == {name: {"x": 2}, "v\udce9": {"x": 1}}
+        assert dataset.split(name)["x"].values.tolist() == [2, 1]
+        with h5py.File(each) as file:
+            assert file.attrs["split"]["comment"].tolist() == [b"\xe9", b"."]
+
+
+def test_names_that_hdf5_cannot_hold_are_named(tmp_path: Path) -> None:
+    path, bad = labeled.write(tmp_path / "x.h5", {"x": np.arange(4)}, {"a": (0, 2)}), "a\ud800"
+    given, words = {"x": np.zeros((3, 2))}, r"'a\\ud800', which is not valid Unicode"
+    with pytest.raises(SplitError, match=words):
+        labeled.write_splits(path, {bad: [2, 1]})
+    with pytest.raises(SplitError, match=words):
+        labeled.append(path, {"x": np.arange(2)}, split=bad)
+    hows: list[Any] = [{"splits": {bad: (0, 1)}}, {"attrs": {bad: 1}}]
+    hows += [
+        {"dims": {"x": ("a", bad)}},
+        {"dims": {"x": ("a", "b")}, "coords": {bad: ("b", [1, 2])}},
+    ]
+    for how in hows:
+        with pytest.raises(LabeledError, match=words):
+            labeled.write(tmp_path / "y.h5", given, **how)
+    with h5py.File(path, "r+") as file:
+        file[b"caf\xe9"] = np.arange(4)
+        del file.attrs["split"]
+    for call in (labeled.repack, labeled.convert):
+        with pytest.raises(ArrayError, match=r"'caf\\udce9' cannot name a source: .* rename it"):
+            call(path, tmp_path / "y.h5")
 
 
 @pytest.mark.parametrize(

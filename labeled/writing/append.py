@@ -22,7 +22,7 @@ from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import TABLE, read_table, remove_table, write_table
 from labeled.formats.hdf5.metadata import datasets_of, read_checksums, read_statistics, write_own
-from labeled.formats.hdf5.safety import opened
+from labeled.formats.hdf5.safety import opened, to_bytes
 from labeled.formats.hdf5.writing import open_to_write
 from labeled.formats.header import FileHeader, Rows, vlen_base
 from labeled.formats.registry import check_hdf5
@@ -245,7 +245,9 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
     with replacing(target, overwrite=True) as part:
         clone(target, part)
         with open_to_write(part, "r+") as file:
-            scales = any(len(file[source.key].dims[0]) for source in header.sources.values())
+            scales = any(
+                len(file[to_bytes(source.key)].dims[0]) for source in header.sources.values()
+            )
             comments = remove_table(file["/"]) if header.kind == "fuel" else None
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)
             write_own(file, statistics, read_checksums(where))

@@ -23,7 +23,7 @@ from labeled.errors import ArrayError, DimsError, check_known, listed, warn
 from labeled.formats.cf import FILLS, PACKED, cf_of, decode
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
-from labeled.formats.hdf5.writing import Coordinate, Names, storable, storable_text
+from labeled.formats.hdf5.writing import Coordinate, Names, check_name, storable
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 from labeled.loader.batch import Batch
@@ -278,7 +278,7 @@ def inputs_of(
         )
     else:
         return _of_batches(sources, dims, ragged, uneven)
-    _check_names(whole, dims)
+    check_names(whole, dims)
     given: dict[str, SourceToWrite] = {}
     for name, value in whole.items():
         listed = name in uneven and isinstance(value, list | tuple)
@@ -361,7 +361,7 @@ def _of_dataset(
     return read if here else replace(made, mean_bytes=read.mean_bytes)
 
 
-def _check_names(sources: Mapping[Any, Any], dims: Dims) -> None:
+def check_names(sources: Mapping[Any, Any], dims: Dims) -> None:
     """Refuse names that HDF5 cannot hold, or that lie inside another source, and dims of none."""
     if not sources:
         raise ArrayError("there is no source to write; give at least one {name: array}")
@@ -372,7 +372,7 @@ def _check_names(sources: Mapping[Any, Any], dims: Dims) -> None:
         elif any(part in ("", ".", "..") for part in parts) or "\0" in name or parts[0] == OWN:
             why = f"HDF5 takes '/' for groups; use 'images' or 'camera/left', say, not {OWN!r}"
         elif not name.isprintable() and name.encode(errors="replace").decode() != name:
-            why = "it is not valid Unicode"
+            why = "it is not valid Unicode; rename it"
         for depth in range(1, len(parts)):
             if "/".join(parts[:depth]) in sources:
                 why = f"it would lie inside source {'/'.join(parts[:depth])!r}; rename one"
@@ -398,10 +398,7 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
     found = [str(dim) for dim in array.dims] if labelled else [""] * len(shape)
     axis_names, _ = name_dims(TO_WRITE, name, found, dims)
     for dim in axis_names:
-        try:
-            storable_text(dim)
-        except ValueError as error:
-            raise DimsError(f"source {name!r} has a dim called {error}") from None
+        check_name(f"source {name!r} has a dim called", dim, DimsError)
     coords = _coordinates(name, array, axis_names) if labelled else ()
     attrs = with_fills(storable(f"source {name!r}", array.attrs), dtype) if labelled else {}
     names, blocks = Names(axis_names, coords), partial(_dask_blocks, array)
@@ -495,6 +492,7 @@ def coordinate(name: str, dim: str, values: Any, attrs: Mapping[Any, Any]) -> Co
     ArrayError
         If its dtype cannot be.
     """
+    check_name("a coordinate is called", name)
     array, where = np.asarray(values), f"coordinate {name!r}"
     _, encode, decoding = stored_as(where, array.dtype)
     if array.dtype.kind in "UTO":

@@ -41,7 +41,7 @@ from labeled.formats.region import Array
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, explained
 from labeled.ragged.flat import Flat, FlatRows, RaggedReader, block_cuts, elements_of, offsets_of
-from labeled.writing.inputs import Inputs, coordinate
+from labeled.writing.inputs import Inputs, check_names, coordinate
 from labeled.writing.layouts import AS_STORED, RaggedAs, Storage, StorageKeywords, expanded
 from labeled.writing.packing import PackingPlan, fitting
 from labeled.writing.source import (
@@ -291,6 +291,7 @@ class StoredSources:
         if not self.header.sources:
             where = self.header.stamp.path
             raise ArrayError(f"file {where!r} has no source; labeled info says why")
+        check_names(self.header.sources, {})
         for name, source in self.header.sources.items():
             if source.ragged is None:
                 given[name] = self._dense(source)

@@ -32,6 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.errors import SplitError, SplitTypeError, check_known, warn
+from labeled.formats.hdf5.writing import check_name
 from labeled.formats.header import Rows
 from labeled.samplers.permutation import explicit_permutation, key_of
 
@@ -102,6 +103,7 @@ def check_split_name(name: Any) -> None:
     """Raise :class:`SplitTypeError` for what cannot name a split."""
     if not isinstance(name, str) or not name or "\0" in name:
         raise SplitTypeError(f"{name!r} cannot name a split; give a text")
+    check_name("a split is called", name, SplitTypeError)
 
 
 def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:

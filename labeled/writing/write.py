@@ -31,6 +31,7 @@ from labeled.formats.hdf5.writing import (
     attach_shapes,
     open_to_write,
     storable,
+    store_attrs,
 )
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
@@ -302,7 +303,7 @@ class Planned:
         for name, given in inputs.sources.items():
             layout = plan.recipes[name].layout
             writers[name] = SourceWriter(file, name, given.dtype, given.shape, layout)
-            file[name].attrs.update(given.attrs)
+            store_attrs(file[name], given.attrs)
         joiners = store(plan, writers, advance)
         table, counts = self.table, inputs.counts
         table = table if self.counted is None else self.counted(counts)
@@ -326,7 +327,7 @@ class Planned:
         if table is not None:
             comments = None if extras is None else extras.comments
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
-        file.attrs.update(self.file_attrs)
+        store_attrs(file, self.file_attrs)
         sums = {n: one.checksums for n, one in joiners.items() if plan.recipes[n].checksums}
         write_own(file, plan.statistics(table), sums)
 

@@ -31,7 +31,14 @@ from labeled.errors import SplitError, did_you_mean
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.dtypes import why_not_a_source
 from labeled.formats.hdf5.headers import header_of
-from labeled.formats.hdf5.safety import NotThereError, address, check_claim, resolve, to_text
+from labeled.formats.hdf5.safety import (
+    NotThereError,
+    address,
+    check_claim,
+    resolve,
+    to_bytes,
+    to_text,
+)
 from labeled.formats.header import Rows, SourceHeader
 
 Integers = np.ndarray[Any, Any]
@@ -302,8 +309,8 @@ def split_array(
             start, stop, *more = pairs.get(source, (0, 0))
             listed, comment = (*more, None, None)[:2]
             numbers = int(start), int(stop), listed or h5py.Reference(), source in pairs
-            words = str.encode(comment or NO_COMMENT)
-            rows.append((split.encode(), source.encode(), *numbers, words))
+            words = to_bytes(comment or NO_COMMENT)
+            rows.append((to_bytes(split), to_bytes(source), *numbers, words))
     split_, source_, comment_ = (max(1, *(len(row[i]) for row in rows)) for i in (0, 1, 6))
     kinds = f"S{split_}", f"S{source_}", "i8", "i8", h5py.ref_dtype, "?", f"S{comment_}"
     return np.array(rows, np.dtype([*zip(FIELDS, kinds, strict=True)]))
@@ -367,8 +374,8 @@ def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
 
 
 def free_name(base: h5py.Group, wanted: str) -> str:
-    """Return a name that nothing in a group has yet; a ``/`` in `wanted` makes no group."""
-    wanted = name = wanted.replace("/", "_")
+    """Return a name that nothing in a group has yet, of valid text; a ``/`` makes no group."""
+    wanted = name = to_bytes(wanted).decode(errors="replace").replace("/", "_")
     number = 1
     while name in base:
         number += 1

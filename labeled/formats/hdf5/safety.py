@@ -165,9 +165,9 @@ def to_text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def to_bytes(name: str) -> bytes:
-    """Undo :func:`to_text`."""
-    return name.encode("utf-8", "surrogateescape")
+def to_bytes(name: str | bytes) -> bytes:
+    """Undo :func:`to_text`; what h5py could not decode is bytes already."""
+    return name if isinstance(name, bytes) else str.encode(name, "utf-8", "surrogateescape")
 
 
 def resolve(base: h5py.Group, path: str, *, allow_external: bool = False) -> FoundObject:

@@ -31,7 +31,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, LabeledError
 from labeled.formats.hdf5.filters import Chunk, Layout
 from labeled.formats.hdf5.fuel import free_name
 from labeled.formats.hdf5.labels import INTERNAL, NOT_A_VARIABLE
@@ -165,7 +165,23 @@ def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     if "" in attrs:
         raise ArrayError(f"an attribute of {where} has no name; give it one")
     found = {str(name): value for name, value in attrs.items() if str(name) not in INTERNAL}
+    for name in found:
+        check_name(f"an attribute of {where} is called", name)
     return {name: _storable(f"attribute {name!r} of {where}", found[name]) for name in found}
+
+
+def check_name(what: str, name: str, error: type[LabeledError] = ArrayError) -> None:
+    """Refuse a name that HDF5 cannot hold."""
+    try:
+        storable_text(name)
+    except ValueError as why:
+        raise error(f"{what} {why}") from None
+
+
+def store_attrs(thing: h5py.HLObject, attrs: Mapping[str, Any]) -> None:
+    """Store attributes from :func:`storable`; names that were no UTF-8 when read are bytes."""
+    for name, value in attrs.items():
+        thing.attrs[storable_text(name)] = value
 
 
 def _storable(what: str, value: Any) -> Any:
@@ -363,7 +379,7 @@ class ScaleWriter:
             made = self._scale(name, coord.name, values.shape, file_dtype(values.dtype))
             if values.size:
                 made[...] = values
-            made.attrs.update(coord.attrs)
+            store_attrs(made, coord.attrs)
             if scale is None:
                 made.make_scale(made.name.rsplit("/", 1)[-1])
             else:
