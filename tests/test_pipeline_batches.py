@@ -21,7 +21,7 @@ from labeled.errors import (
     ReadError,
 )
 from labeled.samplers import shuffled
-from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace
+from labeled.spaces import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.transforms import (
     Augment,
     Crop,
@@ -154,6 +154,19 @@ def test_specs_are_taken_apart_along_their_own_axes(dataset):
         assert made[0].shape == images.shape
         np.testing.assert_array_equal(made[0], images * 2.0)
         np.testing.assert_array_equal(made[1], targets)
+
+
+@pytest.mark.parametrize("options", [{}, {"errors": "skip"}])
+@pytest.mark.parametrize("step", [lambda pair: (pair[0] * 2, pair[1]), whole(lambda both: both)])
+def test_sparse_batches_are_taken_apart_and_put_together(dataset, options, step):
+    pytest.importorskip("scipy.sparse", reason="SciPy is not installed")
+    space = CompositeSpace((VectorSpace(40, sparse=True), IndexSpace(10, 1)))
+    specs, factor = (space, ("images", "targets")), 1 if hasattr(step, "whole") else 2
+    made = dataset.batches(32, specs=specs, pipeline=Stages(step), **options)
+    for found, plain in zip(made, dataset.batches(32, specs=specs), strict=True):
+        assert type(found[0]) is type(plain[0])
+        np.testing.assert_array_equal(found[0].toarray(), plain[0].toarray() * factor)
+        np.testing.assert_array_equal(found[1], plain[1])
 
 
 def divided(data):

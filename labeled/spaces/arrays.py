@@ -327,5 +327,10 @@ def hstack(pieces: list[Any]) -> Any:
     return csr(_scipy_sparse().hstack(pieces))
 
 
+def vstack(rows: list[Any]) -> Any:
+    """Return sparse rows one below the other, as a ``csr_array``."""
+    return csr(_scipy_sparse().vstack(rows))
+
+
 def _scipy_sparse() -> Any:
     return extra_module("scipy.sparse", "sparse batches need scipy", "scipy", "sparse")

@@ -23,6 +23,7 @@ import xarray as xr
 from labeled._validation import check_fields
 from labeled.dims import EXAMPLE_DIMS
 from labeled.errors import PipelineError, UnknownNameError, did_you_mean
+from labeled.spaces.arrays import is_sparse, vstack
 
 Array = npt.NDArray[Any]
 Dims = tuple[str, ...]
@@ -193,7 +194,7 @@ def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
         return tuple(some_of(part, axis, places) for part, axis in zip(batch, axes, strict=True))
     if isinstance(axes, int):
         whole = (slice(None),) * axes
-        one = isinstance(places, int)
+        one = isinstance(places, int) or is_sparse(batch)
         return batch[(*whole, places)] if one else np.take(batch, places, axis=axes)
     if hasattr(batch, "part"):
         some = batch.part(places)
@@ -272,6 +273,8 @@ class Stack:
         torch = sys.modules.get("torch")  # not imported for this
         if torch is not None and isinstance(first, torch.Tensor):
             return torch.stack(parts)
+        if is_sparse(first) and isinstance(axes, int):  # a row of what specs have laid out
+            return vstack(parts)
         if isinstance(first, np.ndarray | np.generic | bool | int | float | complex):
             axis = axes if isinstance(axes, int) and axes <= np.ndim(first) else 0
             return _np_stack([np.asarray(part) for part in parts], where, axis)
