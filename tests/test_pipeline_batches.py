@@ -140,6 +140,14 @@ def test_whole_batches_come_first_and_know_their_rows(dataset, order, way, size)
         np.testing.assert_array_equal(batch["targets"], np.sqrt(TARGETS[batch.rows]))
 
 
+def test_a_mark_stays_where_a_stage_is_one_transform(dataset):
+    lengths = []
+    pipeline = Stages(whole(lambda batch: lengths.append(len(batch.rows)) or batch))
+    assert len(list(dataset.batches(50, pipeline=pipeline))) == len(lengths)
+    stated = labeled.transforms.takes(row_bytes=8)(lambda sample: sample)
+    assert not dataset.batches(50, pipeline=Stages(stated)).explain().uncounted
+
+
 def test_specs_are_taken_apart_along_their_own_axes(dataset):
     space = CompositeSpace(
         (Conv2DSpace((4, 5), num_channels=2, axes=("c", 0, 1, "b")), IndexSpace(10, 1))

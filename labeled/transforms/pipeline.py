@@ -174,7 +174,8 @@ def steps_of(
     """
     stated = _step(given)
     call, whole = stated.call, whole or stated.whole
-    call = call.given if isinstance(call, Steps) else call
+    if isinstance(call, Steps):
+        return steps_of(call.given, part, path, whole=whole)
     if call is None:
         return ()
     by_name = isinstance(call, Mapping) and part is None
