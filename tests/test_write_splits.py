@@ -99,6 +99,35 @@ def test_files_that_would_be_read_otherwise_are_refused(tmp_path: Path) -> None:
         labeled.write_splits(tmp_path / "a.csv", {"a": (0, 5)})
 
 
+def test_variables_that_a_table_would_hide_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.nc"
+    given = xr.Dataset({"x": (("batch", "i"), X.astype("i2")), "crs": 7})
+    given.to_netcdf(path, engine="h5netcdf")
+    before = path.read_bytes()
+    with pytest.raises(WriteError, match=r"variables \['crs'\] .*; make a new file with labeled"):
+        labeled.write_splits(path, {"a": (0, 5)})
+    assert path.read_bytes() == before
+
+
+def test_lists_of_rows_that_serve_others_stay(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "a.h5", {"x": X}, {"own": [3, 1], "noted": [5, 4]})
+    with h5py.File(path, "r+") as file:
+        file["noted_indices"].attrs["drawn by"] = "hand"
+        file["rows"] = [2, 0]
+        pairs = {split: (0, 0, file[f"{split}_indices"].ref) for split in ("own", "noted")}
+        pairs["named"] = 0, 0, file["rows"].ref
+        splits = {split: {"x": pair} for split, pair in pairs.items()}
+        file.attrs["split"] = H5PYDataset.create_split_array(splits)
+    labeled.write_splits(path, {"own": [8]}, overwrite=True)
+    with h5py.File(path) as file:
+        assert file["rows"][:].tolist() == [2, 0]
+        assert file["noted_indices"].attrs["drawn by"] == "hand"
+        assert file["own_indices"][:].tolist() == [8]
+    dataset = labeled.open_dataset(path)
+    for split, rows in {"own": [8], "noted": [5, 4], "named": [2, 0]}.items():
+        np.testing.assert_array_equal(dataset.split(split)["x"].values, X[rows])
+
+
 def _beside_what_cannot_be_opened(file: h5py.File) -> None:
     file["other"] = np.zeros(10, [("id", "i4"), ("when", "i8")])
     file["list"] = [5, 1]

@@ -252,7 +252,14 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
             write_table(file["/"], table, list(header.sources), comments=comments, scales=scales)
             write_own(file, statistics, read_checksums(where))
         otherwise = f"beside splits, as files of other programs are; {NEW_FILE}"
-        check_looks(header, scan(part, quiet=True), otherwise, coords=True)
+        new = scan(part, quiet=True)
+        check_looks(header, new, otherwise, coords=True)
+        lost = sorted(header.variables.keys() - new.variables.keys())
+        if lost:
+            raise WriteError(
+                f"variables {lost} of {where!r} would not be read beside splits; {NEW_FILE} (it "
+                f"leaves them out)"
+            )
     return target
 
 

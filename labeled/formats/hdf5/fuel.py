@@ -20,6 +20,7 @@ newer, see :mod:`.writing`); in an older one HDF5 refuses them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -361,21 +362,35 @@ def write_table(
 
 
 def remove_table(base: h5py.Group) -> dict[tuple[str, str], str]:
-    """Remove a split table and the lists of rows it refers to; return its comments."""
+    """Remove a split table and the lists of rows written with it; return its comments.
+
+    A list stays that has another name than :func:`write_table` gives, or attributes of its own:
+    it may serve others.
+    """
     table = read_table(base)
     assert table is not None
     for row in table.rows:
         if not isinstance(row.rows, range):
             name = h5py.h5r.get_name(row.rows, base.file.id)
-            if name is not None and name in base:  # several pairs may share one list
+            if name is None or name not in base:  # several pairs may share one list
+                continue
+            owners = row.split, f"{row.split}_{row.source}"
+            called = {plain_name(f"{owner}_indices") for owner in owners}
+            as_written = re.sub(r"_\d+$", "", to_text(name).lstrip("/")) in called
+            if as_written and set(base[name].attrs) <= {"CLASS", "NAME"}:  # those of a scale
                 del base[name]
     del base.attrs[TABLE]
     return table.comments
 
 
+def plain_name(wanted: str) -> str:
+    """Return a name as valid text, and without the ``/`` that makes a group."""
+    return to_bytes(wanted).decode(errors="replace").replace("/", "_")
+
+
 def free_name(base: h5py.Group, wanted: str) -> str:
-    """Return a name that nothing in a group has yet, of valid text; a ``/`` makes no group."""
-    wanted = name = to_bytes(wanted).decode(errors="replace").replace("/", "_")
+    """Return a name that nothing in a group has yet."""
+    wanted = name = plain_name(wanted)
     number = 1
     while name in base:
         number += 1
