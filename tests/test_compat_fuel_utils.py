@@ -62,6 +62,15 @@ def test_an_array_of_one_row_is_a_list(row):
             Subset(slice(2, 5), 20)[np.array(wrong)]
 
 
+@pytest.mark.parametrize("rows", [[1.5], [1.5, 2.0], [0, np.float32(1.5)]])
+def test_rows_that_are_not_integers_are_refused(rows):
+    with pytest.raises(TypeError, match=r"takes integers, found 1\.5"):
+        Subset(rows, 20)
+    for subset in (Subset(slice(2, 5), 20), Subset([3, 7, 9], 20)):
+        with pytest.raises(TypeError, match=r"takes integers, found 1\.5"):
+            subset[rows]
+
+
 # ---------------------------------------------------------------- lazy attributes
 @do_not_pickle_attributes("bulky", "unpicklable")
 class Lazy:

@@ -48,6 +48,8 @@ class Subset:
     ValueError
         If a row is negative or too large, a slice has another step, begins at or behind
         the end of the source, or ends before it begins.
+    TypeError
+        If a row is not an integer.
 
     Examples
     --------
@@ -126,7 +128,7 @@ class Subset:
         ValueError
             If the request is empty, negative or beyond the end.
         TypeError
-            If it is an integer.
+            If it is an integer, or a list of other numbers.
         """
         if isinstance(key, numbers.Integral):
             raise old(TypeError, f"a subset takes a slice or a list, found the integer {key}")
@@ -218,6 +220,9 @@ def _is_slice(request: Any) -> TypeGuard[slice]:
 def _check_list(rows: Any, n: int) -> None:
     if rows and (min(rows) < 0 or max(rows) >= n):  # an array has no truth value: a ValueError
         raise old(ValueError, f"rows {min(rows)} to {max(rows)} are not all among 0 to {n - 1}")
+    number = next((row for row in rows if isinstance(row, float | np.floating)), None)
+    if number is not None:
+        raise old(TypeError, f"a subset takes integers, found {number}")
 
 
 # ---------------------------------------------------------------- lazy attributes
