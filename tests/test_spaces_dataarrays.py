@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import dask
 import dask.array as da
 import numpy as np
@@ -223,6 +226,23 @@ def test_dims_that_do_not_fit_are_refused_naming_both_sides(dims, space, words):
         format_dataarray(xr.DataArray(np.zeros((2,) * len(dims)), dims=dims), space)
     text = str(caught.value)
     assert all(word in text for word in words), text
+
+
+@pytest.mark.parametrize(
+    ("dims", "n", "advice"),
+    [
+        (("batch", "time", "feature"), 4, "dims"),
+        (("time", "batch", "my place", "channel"), 8, "dims"),
+        (("batch", "my place", "feature"), 2, "isel"),
+    ],
+)
+def test_advice_on_rows_of_several_dims_can_be_followed(dims, n, advice):
+    x = xr.DataArray(np.arange(2.0 ** len(dims)).reshape((2,) * len(dims)), dims=dims)
+    with pytest.raises(DimsError) as caught:
+        format_dataarray(x, VectorSpace(n))
+    said = ast.literal_eval(re.search(rf"{advice}[=(](\{{.*?\}})", str(caught.value))[1])
+    chosen, given = (x, said) if advice == "dims" else (x.isel(said), None)
+    assert format_dataarray(chosen, VectorSpace(n), dims=given).shape == (2, n)
 
 
 @pytest.mark.parametrize(

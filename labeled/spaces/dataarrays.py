@@ -191,7 +191,9 @@ def _read(
     missing = [axis for axis, dim in dim_of.items() if dim is None and axis != added]
     wrong = [dim for dim in x.dims if dim not in dim_of.values()]
     if missing or wrong:
-        raise _mismatch(x, space, missing, wrong, n_spatial)
+        inner = [dim for dim in x.dims if dim != dims.get("b")]
+        flat = isinstance(space, VectorSpace) and space.dim == math.prod(x.sizes[n] for n in inner)
+        raise _mismatch(x, space, missing, wrong, inner if flat and wrong else wrong, n_spatial)
     if own is None:
         *shape, channels = (x.sizes.get(dim_of[axis], 1) for axis in axes[1:])
         own = ConvNDSpace(shape, channels)
@@ -199,21 +201,28 @@ def _read(
 
 
 def _mismatch(
-    x: xr.DataArray, space: ArraySpace, missing: list[Axis], wrong: list[Hashable], n_spatial: int
+    x: xr.DataArray,
+    space: ArraySpace,
+    missing: list[Axis],
+    wrong: list[Hashable],
+    flat: list[Hashable],
+    n_spatial: int,
 ) -> DimsError:
+    """Say what does not fit, and what to do: `flat` are dims that make the rows of a space."""
     text = f"the array has dims {x.dims}, {space} has axes {space.axis_names()}"
     text += f"; dims that play no axis: {tuple(wrong)}" * bool(wrong)
     shown = ", ".join(f"{axis!r} ({name_of(axis, n_spatial)})" for axis in missing)
     text += f"; axes without a dim: {shown}" * bool(missing)
-    if len(wrong) > 1 and not isinstance(space, ConvNDSpace) and not {"b", "c"} & {*missing}:
-        flat = dict(enumerate(wrong))
-        remedy = f"Say which is which, e.g. with dims={flat} to flatten them in this order"
+    if len(flat) > 1 and not isinstance(space, ConvNDSpace) and not {"b", "c"} & {*missing}:
+        names: dict[Any, Hashable] = dict(enumerate(flat))
+        names |= {"feature": "pixel"} if "feature" in x.dims else {}  # what the new dim is called
+        remedy = f"Say which is which, e.g. with dims={names} to flatten them in this order"
     elif wrong and missing:
         remedy = f"Say which is which, e.g. with dims={{{missing[0]!r}: {wrong[0]!r}}}"
     elif missing:
         remedy = f"Add it, e.g. with x.expand_dims({name_of(missing[0], n_spatial)!r})"
     else:
-        remedy = f"Choose from it, e.g. with x.isel({wrong[0]}=0)"
+        remedy = f"Choose from it, e.g. with x.isel({{{wrong[0]!r}: 0}})"
     return DimsError(f"{text}. {remedy}")
 
 
