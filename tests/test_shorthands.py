@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
@@ -160,6 +161,26 @@ def test_shards_of_torch(ds, tmp_path):
         assert loader.plan.options.shard == (0, 1)
     finally:
         distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(6.0) % 3,
+        np.arange(12).reshape(6, 2) % 3,
+        np.array(list("abcabc")),
+        np.array([b"a", b"bc"] * 3).reshape(6, 1),
+    ],
+)
+def test_what_is_said_where_one_hot_does_not_fit_can_be_followed(values):
+    table = xr.Dataset({"y": (("batch", "k")[: values.ndim], values)})
+    with pytest.raises(LoaderError, match="one whole number a row") as caught:
+        labeled.batches(table, 6, one_hot={"y": 3})
+    said = re.search(r"pipeline=(\{.*\})", str(caught.value))[1]
+    numbers = np.unique(values, return_inverse=True)[1].reshape(6, -1)
+    pipeline = eval(said, {"np": np, "classes": np.unique(values).tolist()})
+    (batch,) = labeled.batches(table, 6, pipeline=pipeline)
+    np.testing.assert_array_equal(batch["y"], np.eye(3)[numbers].sum(axis=1))
 
 
 @pytest.mark.parametrize(
