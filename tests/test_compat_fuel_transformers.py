@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 import pickle
+import subprocess
+import sys
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import numpy as np
@@ -64,6 +66,41 @@ def test_nothing_is_fetched_for_nobody(batches):
     gc.collect()
     background.join(10)
     assert not background.is_alive()
+
+
+BROKEN_OFF = """
+import atexit, time
+begun, ended = [], []
+atexit.register(lambda: print(len(begun), len(begun) - len(ended)))  # after whatever comes later
+import numpy as np
+from labeled.compat.fuel.datasets import IndexableDataset
+from labeled.compat.fuel.schemes import SequentialScheme
+from labeled.compat.fuel.streams import DataStream
+from labeled.compat.fuel.transformers import Mapping, MultiProcessing
+
+
+def slowly(data):
+    begun.append(0)
+    time.sleep(0.3)
+    ended.append(0)
+    return data
+
+
+stream = DataStream(IndexableDataset(np.arange(90)), iteration_scheme=SequentialScheme(90, 9))
+stream = MultiProcessing(Mapping(stream, slowly))
+for batch in stream.get_epoch_iterator():
+    raise SystemExit("broken off")
+"""
+
+
+def test_the_background_ends_what_it_fetches_before_the_program_ends():
+    out = subprocess.run(
+        [sys.executable, "-c", BROKEN_OFF], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (out.returncode, out.stderr) == (1, "broken off\n")
+    begun, on_their_way = map(int, out.stdout.split())
+    assert begun > 1
+    assert on_their_way == 0
 
 
 def test_errors_of_the_background_arrive(batches):

@@ -8,6 +8,8 @@ import json
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from html import escape
@@ -215,6 +217,46 @@ def test_an_iterator_does_not_work_in_a_forked_child(path):
     os.close(child)
     assert b"another process" in os.read(parent, 1000)
     os.waitpid(pid, 0)
+
+
+BROKEN_OFF = """
+import atexit, sys, time
+begun, ended = [], []
+atexit.register(lambda: print(len(begun), len(begun) - len(ended)))  # after whatever comes later
+import labeled
+from labeled.transforms import whole
+
+
+def slowly(batch):
+    begun.append(0)
+    time.sleep(0.3)
+    ended.append(0)
+    return batch
+
+
+dataset = labeled.open_dataset(sys.argv[1])
+loader = dataset.batches(9, pipeline=whole(slowly), threads=2, memory="8 MiB")
+for batch in loader:
+    raise SystemExit("broken off")
+"""
+
+
+def test_threads_end_their_tasks_before_the_program_ends(path):
+    """One that is stopped within HDF5 would keep its lock for ever, or read a closed library."""
+    script = (
+        BROKEN_OFF + "next(iter(loader))\nfor batch in loader:\n    raise SystemExit('broken off')"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script, path],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (out.returncode, out.stderr) == (1, "broken off\n")
+    begun, on_their_way = map(int, out.stdout.split())
+    assert begun > 1
+    assert on_their_way == 0
 
 
 def test_a_batch_is_a_labelled_mapping(path):

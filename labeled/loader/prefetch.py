@@ -15,10 +15,12 @@ Ctrl-C and the like while reading, which end the epoch at once.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,6 +46,8 @@ Made = tuple[Any, Callable[[], Rows], int, int]
 # Rows of kept sources, if fewer bytes than this, are copied by a task that reads others as well:
 # a further task takes longer than the copy.
 SHORT_BYTES = 1 << 16
+
+EXIT_S = 10.0  # how long the end of the program waits for each thread
 
 LOOK_UP_S = 1.0  # how long a thread sleeps before it looks whether the iterator is still there
 
@@ -109,6 +113,7 @@ class Prefetcher:
                 log.warning("%d of %d threads could be started: %s", i, n_threads, error)
                 break
             self._threads.append(thread)
+        _STARTED.add(self)
 
     # jobs, for one caller at a time
 
@@ -339,9 +344,13 @@ class Prefetcher:
             self._batches.clear()
             self._end_reading()
             self._wake.put(None)
+        self.join()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait until all threads have ended, each at most so long."""
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(timeout_s)
 
     def abandon(self) -> None:
         """Stop without waiting for the lock, because nobody iterates any more.
@@ -356,6 +365,23 @@ class Prefetcher:
                 self._changed.notify_all()
             finally:
                 self._lock.release()
+
+
+_STARTED = weakref.WeakSet[Prefetcher]()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Let threads end their tasks before the program ends.
+
+    One that Python stops within HDF5 holds its lock for ever: the end of the program waits for
+    that, or HDF5 is taken down while it reads.
+    """
+    started = [*_STARTED]
+    for prefetcher in started:
+        prefetcher.abandon()
+    for prefetcher in started:
+        prefetcher.join(EXIT_S)
 
 
 def _unlock_properties() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 import weakref
@@ -31,6 +32,8 @@ from labeled.compat.fuel.transformers.base import (
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels as ExpectsAxisLabels
 from labeled.ragged.flat import Flat
 from labeled.ragged.value import padded
+
+EXIT_S = 10.0  # how long the end of the program waits for what fetches ahead
 
 LOOK_UP_S = 1.0  # how long what fetches ahead waits before it looks whether anybody is left
 
@@ -299,10 +302,11 @@ class MultiProcessing(Transformer):
         super().__init__(data_stream, **as_behind(data_stream, kwargs))
         self._items: queue.Queue[Any] = queue.Queue(max_store)
         left, put = threading.Event(), partial(self._items.put, timeout=LOOK_UP_S)
-        weakref.finalize(self, left.set)
+        weakref.finalize(self, left.set).atexit = False
         self.background = threading.Thread(
             target=_fetch, args=(data_stream, put, left), daemon=True
         )
+        _STARTED[left] = self.background
         self.background.start()
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
@@ -316,6 +320,17 @@ class MultiProcessing(Transformer):
         if not isinstance(item, StopIteration):
             self._items.put(item)  # nothing comes after it
         raise item
+
+
+_STARTED = weakref.WeakKeyDictionary[threading.Event, threading.Thread]()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Let threads finish what they fetch: one that is stopped within HDF5 keeps its lock."""
+    for left, background in [*_STARTED.items()]:
+        left.set()
+        background.join(EXIT_S)
 
 
 def _fetch(stream: Any, put: Callable[[Any], None], left: threading.Event) -> None:
