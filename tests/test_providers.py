@@ -163,7 +163,15 @@ def test_labelled_and_lazy_arrays_are_turned_to_their_samples():
         (
             {"data_padding": 0.5, "batch_size": 4},
             LoaderError,
-            "pad_value=0.5 is not a value of dtype uint8",
+            "pad_value=0.5 is not a value of dtype uint8.*data_padding= or label_padding=",
+        ),
+        *(
+            (
+                {"data": np.ones(15, "f4"), "batch_size": 4, "data_padding": value},
+                LoaderError,
+                "is not a value of dtype float32",
+            )
+            for value in ("x", [1.0, 2.0])
         ),
         ({"shard": (2, 2)}, LoaderError, "shard"),
         ({"data": []}, LoaderError, "at least one array of data"),

@@ -246,7 +246,8 @@ def _check_padding(source: Source, value: Any, *dtypes: np.dtype[Any]) -> None:
         if not can_hold(dtype, value):
             raise LoaderError(
                 f"{source.where}: pad_value={value!r} is not a value of dtype {dtype}; "
-                "give one that is, or a mapping from source to value"
+                "give one that is: as pad_value=, which may be a mapping from source to value, or "
+                "as data_padding= or label_padding= of a provider"
             )
 
 

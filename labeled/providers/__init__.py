@@ -129,7 +129,7 @@ class DataProvider:
             dtype, n = dtype_of(array), int(array.shape[0])
             if not can_hold(dtype, padding):
                 wrong = f"a short batch of dtype {dtype} cannot be padded with {padding!r}"
-                raise LoaderError(f"{wrong}; give data_padding or label_padding")
+                raise LoaderError(f"{wrong}; give a data_padding or label_padding that it holds")
             shape, value = (n + missing, *array.shape[1:]), padding_of(dtype, padding)
             padded = namespace(array).full(shape, value, dtype=array.dtype)
             padded[:n, ...] = array

@@ -380,8 +380,8 @@ def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
         with np.errstate(all="ignore"):
             held = given.astype(dtype)
     except (TypeError, ValueError):
-        held, given = np.zeros((), dtype), np.ones((), dtype)  # so that it is refused
+        held = np.zeros(1, dtype)  # so that it is refused
     same = held.shape == () and bool((held == given) | ((held != held) & (given != given)))
-    if not same and not (dtype.kind in "fc" and np.isfinite(held)):
+    if not same and not (dtype.kind in "fc" and held.shape == () and np.isfinite(held)):
         raise ArrayError(f"value={value!r} cannot fill an array of {dtype}; give one it can hold")
     return held
