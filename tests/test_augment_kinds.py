@@ -49,6 +49,14 @@ def test_a_mean_is_one_of_pictures_wherever_the_dim_that_counts_them_stands(monk
         tf.mean_image(pictures[0])
 
 
+@pytest.mark.parametrize("step", [tf.Mirror(), tf.mean_image])
+def test_two_dims_that_mean_one_axis_are_to_be_renamed(step):
+    pictures = xr.DataArray(BYTES, dims=("row", *DIMS[1:]))
+    with pytest.raises(DimsError, match="'row' and 'height' mean axis 0; rename one, to 'batch'"):
+        step(pictures)
+    step(pictures.rename(row="batch"))
+
+
 def test_mean_images_are_subtracted(tmp_path):
     mean = tf.mean_image(xr.DataArray(BYTES, dims=DIMS))
     tf.write_mean_file(tmp_path / "mean.bin", mean)
@@ -251,6 +259,18 @@ def test_an_augment_goes_on_with_them(ds, pictures):
     for pixels, whole in zip(batch["images"], pictures, strict=True):
         top, left = (whole.shape[0] - 8) // 2, (whole.shape[1] - 10) // 2
         np.testing.assert_array_equal(pixels, whole[top : top + 8, left : left + 10][:, ::-1])
+
+
+def test_encoded_pictures_padded_to_one_length_are_decoded():
+    picture = BYTES[0].transpose(1, 2, 0)
+    data = np.frombuffer(png_of(picture), np.uint8)
+    table = xr.Dataset({"x": (("batch", "byte"), np.stack([np.pad(data, (0, 2))] * 3))})
+    for given_ in (table["x"], table["x"].values):
+        assert_array_equal(np.stack(list(tf.Decode()(given_).values)), [picture] * 3)
+    (batch,) = labeled.batches(table, 3, pipeline={"x": tf.Decode()})
+    assert_array_equal(batch["x"].values[2], picture)
+    with pytest.raises(AugmentError, match=r"found uint8 of shape .*leave Decode out if these are"):
+        tf.Decode()(BYTES)
 
 
 def test_what_is_no_picture_names_its_row(ds):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import xarray as xr
 
 from labeled._validation import check_fields, whole
-from labeled.dims import EXAMPLE_DIMS, Axis, find_axes, name_of
+from labeled.dims import EXAMPLE_DIMS, Axis, FoundAxes, find_axes, name_of
 from labeled.errors import AugmentError, DimsError, UnfitPictureError
 from labeled.formats.pictures import Channels, PictureError, decode
 from labeled.transforms.pictures import Array, LargestDraws, PicturePlan, RowRandom
@@ -211,7 +211,7 @@ def _view(array: Any, dims: Dims | None, *, batch: bool = False) -> tuple[Array,
         wrong = f"dims={dims} do not name the axes of an array of shape {array.shape}"
         remedy = "pass dims=('batch', 'channel', 'height', 'width'), in its order, or a DataArray"
         raise DimsError(f"{wrong}; {remedy}")
-    found = find_axes(dims, 2)
+    found = axes_of_pictures(dims)
     if batch and "b" not in found.dim_of_axis and len(found.others) == 1:
         found = find_axes(dims, 2, {"b": found.others[0]})
     axis_of = {dim: axis for axis, dim in found.dim_of_axis.items()}
@@ -234,6 +234,15 @@ def _put_back(made: Any, given: xr.DataArray, there: npt.NDArray[np.bool_]) -> A
     for place in np.flatnonzero(~there):
         whole.values[place] = given.values[place].astype(made.values[0].dtype)
     return whole
+
+
+def axes_of_pictures(dims: Dims) -> FoundAxes:
+    """Find the dim that plays each axis of pictures, by name."""
+    try:
+        return find_axes(dims, 2)
+    except DimsError as error:  # which transforms take no mapping for
+        wrong = str(error).partition("; say which")[0]
+        raise DimsError(f"{wrong}; rename one, to 'batch' if it counts pictures") from None
 
 
 # transforms
@@ -469,7 +478,9 @@ class Decode:
             If one is not a picture, or damaged; names its row.
         """
         given = encoded.data if isinstance(encoded, xr.DataArray) else encoded
-        if isinstance(given, bytes) or getattr(given, "dtype", None) == np.uint8:
+        if isinstance(given, bytes) or (
+            getattr(given, "dtype", None) == np.uint8 and given.ndim < 2
+        ):
             return xr.DataArray(self._pixels(given, rows), dims=DECODED_DIMS)
         numbers = range(len(given)) if rows is None else np.atleast_1d(rows).tolist()
         made = np.empty(len(given), object)
@@ -478,7 +489,7 @@ class Decode:
             empty = np.empty((0, 0, self.channels or 0), np.uint8)
             made[place] = empty if pads else self._pixels(one, row)
         dims: Sequence[Any] = encoded.dims if isinstance(encoded, xr.DataArray) else ("batch",)
-        batch = xr.DataArray(made, dims=dims)
+        batch = xr.DataArray(made, dims=dims[:1])
         batch.encoding = {EXAMPLE_DIMS: DECODED_DIMS}
         return batch
 
@@ -487,7 +498,9 @@ class Decode:
         if not isinstance(data, bytes):
             data = np.asarray(data)
             if data.ndim != 1 or data.dtype != np.uint8:
-                raise AugmentError(f"encoded pictures are rows of uint8; found {data.dtype}")
+                found = f"{data.dtype} of shape {data.shape}"
+                remedy = "leave Decode out if these are pixels"
+                raise AugmentError(f"encoded pictures are rows of uint8; found {found}: {remedy}")
             data = np.ascontiguousarray(data).data
         try:
             pixels: npt.NDArray[np.uint8] = decode(data, self.channels, upright=self.upright)

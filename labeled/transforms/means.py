@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled.dims import find_axes
 from labeled.errors import ArrayError, AugmentError, FileFormatError
 from labeled.formats.bytesource import bytes_of
 from labeled.formats.replacing import check_target, replacing
-from labeled.transforms.augment import open_pictures
+from labeled.transforms.augment import axes_of_pictures, open_pictures
 
 BLOCK_BYTES = 1 << 24
 
@@ -62,7 +61,7 @@ def mean_image(pictures: xr.DataArray) -> xr.DataArray:
     >>> mean_image(images).values.tolist()
     [[[2.0, 3.0], [4.0, 5.0]]]
     """
-    found = find_axes(pictures.dims, 2)
+    found = axes_of_pictures(pictures.dims)
     counts = found.dim_of_axis.get("b", found.others[0] if found.others else None)
     if counts is None:
         remedy = "expand_dims('batch') makes a batch of one picture"
