@@ -43,7 +43,7 @@ from labeled.formats.reader import (
     row_nbytes,
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
-from labeled.ragged.flat import AnyRows, Flat, Rows, elements_of, offsets_of
+from labeled.ragged.flat import AnyRows, Flat, Rows, check_sizes, elements_of, offsets_of
 from labeled.selection import rows_of
 
 # Examples for which HDF5 opens a file: what it notes down about each stays in pieces in the memory
@@ -365,6 +365,15 @@ class EachReader(ExampleReader):
         targets = [out[start:stop] for start, stop in pairwise(offsets.tolist())]
         _read(self.source, np.asarray(rows, np.int64), targets)
         return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
+
+    def read_at(self, rows: AnyRows, out: Array, places: Ints, sizes: Ints) -> Ints:
+        if out.dtype != self.source.dtype:
+            return super().read_at(rows, out, places, sizes)
+        shapes = self.shapes(rows)
+        check_sizes(self.where, rows, elements_of(shapes), sizes)
+        ends = zip(places.tolist(), (places + sizes).tolist(), strict=True)
+        _read(self.source, np.asarray(rows, np.int64), [out[start:stop] for start, stop in ends])
+        return shapes
 
 
 def _objects(source: SourceHeader) -> Objects:
