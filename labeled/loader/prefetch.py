@@ -96,7 +96,7 @@ class Prefetcher:
         self._wake: SimpleQueue[None] = SimpleQueue()
         self.stopped = False
         self._pid = os.getpid()
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the threads; only once somebody will abandon them, for Ctrl-C may come meanwhile.
@@ -112,7 +112,7 @@ class Prefetcher:
             except RuntimeError as error:
                 log.warning("%d of %d threads could be started: %s", i, n_threads, error)
                 break
-            self._threads.append(thread)
+            self.threads.append(thread)
         _STARTED.add(self)
 
     # jobs, for one caller at a time
@@ -344,13 +344,9 @@ class Prefetcher:
             self._batches.clear()
             self._end_reading()
             self._wake.put(None)
-        self.join()
-
-    def join(self, timeout_s: float | None = None) -> None:
-        """Wait until all threads have ended, each at most so long."""
-        for thread in self._threads:
+        for thread in self.threads:
             if thread is not threading.current_thread():
-                thread.join(timeout_s)
+                thread.join()
 
     def abandon(self) -> None:
         """Stop without waiting for the lock, because nobody iterates any more.
@@ -380,8 +376,8 @@ def _stop_all() -> None:
     started = [*_STARTED]
     for prefetcher in started:
         prefetcher.abandon()
-    for prefetcher in started:
-        prefetcher.join(EXIT_S)
+    for thread in (thread for prefetcher in started for thread in prefetcher.threads):
+        thread.join(EXIT_S)
 
 
 def _unlock_properties() -> None:
