@@ -329,6 +329,9 @@ def test_damaged_files_leave_nothing(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.arange(1000))
     (tmp_path / "b.npy").write_bytes((tmp_path / "b.npy").read_bytes()[:500])
     np.save(tmp_path / "one.npy", 3)
+    (tmp_path / "archive.npy").write_bytes((tmp_path / "bad.npz").read_bytes())
+    header = (tmp_path / "b.npy").read_bytes()[:128]
+    (tmp_path / "open.npy").write_bytes(header.replace(b"}", b" "))
     (tmp_path / "z.parquet").write_bytes(b"nonsense")
     with zipfile.ZipFile(tmp_path / "two.npz", "w") as archive:
         archive.write(tmp_path / "one.npy", "x.npy")
@@ -344,6 +347,8 @@ def test_damaged_files_leave_nothing(tmp_path: Path) -> None:
         "bad.npz": r"member bad\.npy holds Python objects",
         "two.npz": "members of the same name",
         "b.npy": "cut short",
+        "archive.npy": r"not a sound \.npy file",
+        "open.npy": r"not a sound \.npy file",
         "one.npy": "holds a single value",
         "c*.npy": r"c\.npy' cannot be read: No such file",
         "z.parquet": "not a sound parquet",

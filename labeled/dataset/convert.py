@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from tokenize import TokenError
 from typing import Any
 
 import dask
@@ -569,8 +570,8 @@ def _split_and_stem(path: str) -> tuple[str, str]:
 def _open_npy(path: str, where: str) -> Array:
     """Map the one array of a file."""
     try:
-        mapped: Array = np.load(path, mmap_mode="r")
-    except (ValueError, EOFError) as error:
+        mapped: Array = np.lib.format.open_memmap(path, mode="r")  # np.load would open archives
+    except (ValueError, TokenError) as error:
         if "Python objects" in str(error):
             how = "save it again as numbers, or texts of one width (dtype 'U20'), or leave it out"
             words = f"{where} holds Python objects, which only unpickling could read"
