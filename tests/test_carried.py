@@ -292,3 +292,16 @@ def test_attributes_of_groups_that_hold_references_are_left_out(tmp_path: Path) 
         labeled.repack(old, tmp_path / "new.h5")
     with h5py.File(tmp_path / "new.h5") as f:
         assert dict(f["g"].attrs) == {"told": 1}
+
+
+def test_what_stands_before_the_file_stays(tmp_path: Path) -> None:
+    path, block = tmp_path / "of_matlab.mat", b"MATLAB 7.3 MAT-file".ljust(508) + b"\0\2IM"
+    with h5py.File(path, "w", userblock_size=512) as f:
+        f["x"] = np.arange(N)
+    path.write_bytes(block + path.read_bytes()[512:])
+    new = labeled.repack(path, tmp_path / "new.h5", order="shuffle")
+    labeled.append(path, {"x": np.arange(2)})
+    for each, n in ((new, N), (path, N + 2)):
+        assert Path(each).read_bytes()[:512] == block
+        assert sorted(labeled.open_dataset(each)["x"].values) == sorted([*range(N), 0, 1][:n])
+        assert labeled.verify(each).sound

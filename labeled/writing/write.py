@@ -289,8 +289,9 @@ class Planned:
 
     def create(self, target: str, advance: Advance, *, overwrite: bool) -> None:
         """Make the file and put it in its place, once `check` has seen the path of all of it."""
+        user_block = b"" if self.extras is None else self.extras.user_block
         with replacing(target, overwrite=overwrite) as part:
-            with open_to_write(part, "w") as file:
+            with open_to_write(part, "w", user_block) as file:
                 self._fill(file, advance)
             if self.check is not None:
                 self.check(part)

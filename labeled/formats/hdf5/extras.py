@@ -53,6 +53,7 @@ class Extras:
     order: Moved | None  # if rows change places: which old rows come to new positions
     budget: int  # bytes of a dataset along the example dim that may be in memory
     unlimited: Collection[str]  # dims of sources whose scales may grow
+    user_block: bytes  # what the file begins with, as those of MATLAB do; HDF5 leaves it alone
 
     def copy(self, file: h5py.File) -> None:
         """Copy everything into a file that has its sources, whose axes have no names yet."""
@@ -160,7 +161,8 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
         )
     links: dict[str, str | h5py.SoftLink] = {}
     objects: dict[str, Any] = {}
-    with opened(where) as file:
+    with opened(where) as file, open(where, "rb") as contents:
+        user_block = contents.read(file.userblock_size)
         table = (read_table(file["/"]) if header.kind == "fuel" else None) or SplitTable()
         scales = [*_scales_of_sources(file, header)]
         sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
@@ -221,7 +223,8 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             f"{as_long} of {where!r} are as long as the sources, but belong to none: they keep "
             "their order, while rows of sources change places"
         )
-    return Extras(header, [*objects], links, table.comments, along, order, budget, unlimited)
+    others = links, table.comments, along, order, budget, unlimited, user_block
+    return Extras(header, [*objects], *others)
 
 
 def _obstacles(header: FileHeader) -> dict[str, str]:

@@ -47,12 +47,14 @@ CACHE_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
-def open_to_write(path: str, mode: str) -> Iterator[h5py.File]:
+def open_to_write(path: str, mode: str, user_block: bytes = b"") -> Iterator[h5py.File]:
     """Open a file that nobody reads yet, with caches that stay small: nothing is written twice.
 
-    `mode` is "w" for a new file, and "r+" for a copy that is to be changed.
+    `mode` is "w" for a new file, which begins with `user_block`, and "r+" for a copy that is to be
+    changed.
     """
-    file = h5py.File(path, mode, libver=LIBVER, rdcc_nbytes=CACHE_BYTES)
+    before = {"userblock_size": len(user_block)} if user_block else {}
+    file = h5py.File(path, mode, libver=LIBVER, rdcc_nbytes=CACHE_BYTES, **before)
     try:
         caching = file.id.get_mdc_config()
         caching.max_size = max(CACHE_BYTES, caching.min_size)
@@ -64,6 +66,9 @@ def open_to_write(path: str, mode: str) -> Iterator[h5py.File]:
             file.close()
         raise
     file.close()
+    if user_block:
+        with open(path, "r+b") as written:
+            written.write(user_block)
 
 
 def file_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
