@@ -141,6 +141,48 @@ def test_coordinates_follow_rows_and_parts(netcdf):
         )
 
 
+@pytest.mark.parametrize("rows", [slice(None, None, -1), [1, 1, 0], slice(2)])
+def test_coordinates_with_other_dims_than_sources_follow_rows(tmp_path, rows):
+    numbers, path = np.arange(6.0), tmp_path / "x.nc"
+    coords = {
+        "along": (("time", "lat"), numbers.reshape(3, 2)),  # no source has lat
+        "turned": (("lon", "time"), numbers.reshape(2, 3)),
+        "both": (("lat", "time"), numbers.reshape(2, 3)),
+    }
+    written = xr.Dataset({"x": (("time", "lon"), numbers.reshape(3, 2))}, coords)
+    written.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])
+    dataset, wanted = labeled.open_dataset(path), written.isel(time=rows)
+    for taken in (dataset.subset(rows), dataset.load().subset(rows)):
+        xr.testing.assert_identical(taken.to_xarray().compute(), wanted)
+        for name in written.variables:
+            np.testing.assert_array_equal(taken[name], wanted[name])
+    xr.testing.assert_identical(xr.open_dataset(path, engine="labeled", subset=rows), wanted)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("places", [[1, 0, 2], [2], slice(None, None, -2), [True, False, True]])
+def test_dims_that_count_examples_of_some_sources_are_cut_in_all(tmp_path, places, loaded):
+    written = xr.Dataset(
+        {
+            "x": (("time", "lat"), np.arange(9.0).reshape(3, 3)),
+            "lat_bounds": (("lat", "end"), np.arange(6.0).reshape(3, 2)),
+        },
+        {"time": [5, 6, 7], "lat": [1.5, 2.5, 3.5]},
+    )
+    written.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    dataset = labeled.open_dataset(tmp_path / "x.nc")
+    dataset = dataset.load() if loaded else dataset
+    for dim in ("lat", "time"):
+        taken, wanted = dataset.isel({dim: places}), written.isel({dim: places})
+        xr.testing.assert_identical(taken.to_xarray().compute(), wanted)
+        for name in dataset.sources:
+            xr.testing.assert_identical(taken[name].compute(), wanted[name])
+    one = dataset.isel(lat=1)
+    assert one.to_xarray()["lat"].values == [2.5]
+    np.testing.assert_array_equal(one["x"], written["x"].isel(lat=1))
+    np.testing.assert_array_equal(one["lat_bounds"], written["lat_bounds"].isel(lat=[1]))
+
+
 def test_text_is_text_on_every_path(tmp_path):
     path, words = str(tmp_path / "text.h5"), ["a", "bb", "ü", ""] * 3
     with h5py.File(path, "w") as f:

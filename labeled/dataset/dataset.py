@@ -364,6 +364,13 @@ class Dataset(Viewed):
             parts = {name: source.isel(dim, request) for name, source in out._sources.items()}
             loaded = None if out.loaded is None else {name: p.loaded for name, p in parts.items()}
             out = replace(out, steps=(*out.steps, (dim, request)), loaded=loaded)
+            counted = [name for name, part in parts.items() if part.dims[0] == dim]
+            if counted:  # the axis of some sources along which others count examples
+                rows = [request] if isinstance(request, int) else request
+                some = out.select(*counted).subset(list(rows) if isinstance(rows, tuple) else rows)
+                selections = {**out._file_rows, **(some.selections or {})}
+                loaded = None if loaded is None else {**loaded, **(some.loaded or {})}
+                out = replace(out, selections=selections, loaded=loaded)
         return out
 
     def sel(

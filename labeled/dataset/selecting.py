@@ -91,7 +91,7 @@ def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:
 
 
 def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, ...]]) -> bool:
-    """Whether a request is for rows; else it is for a dim that some source has.
+    """Whether a request is for rows of all sources; else it is for a dim that some have.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def is_example_dim(dim: str, request: Any, dims_of_sources: Iterable[tuple[str, 
         raise SelectionTypeError(
             f"{dim!r} is the example dim and stays: take row {request!r} as [{request!r}]"
         )
-    return True
+    return examples == {dim}
 
 
 def why_no_source(dataset: Dataset, name: Any) -> str:

@@ -338,7 +338,7 @@ def variable(dataset: Dataset, name: str) -> xr.DataArray:
             return found
     of_dims = [dim for dim in variables[name].dims if dim in variables]
     coords = {n: _taken(variables[n], steps) for n in of_dims if variables[n].dims == (n,)}
-    array = {name: _taken(variables[name], steps)}
+    array = {name: _carried(dataset, variables[name]) or _taken(variables[name], steps)}
     return _dataset_of(Arrays(array, coords, coords.keys()), "auto")[name]
 
 
@@ -369,7 +369,8 @@ def arrays_of(dataset: Dataset) -> Arrays:
         sources[name] = array.renamed(renamed)
         for coord, along in _coordinates(dataset, source).items():
             own = coord if odd.isdisjoint(along.dims) else f"{name}_{coord}"
-            others.setdefault(own, along.renamed(renamed))
+            if own not in others or not others[own].dims:  # of one position in other sources
+                others[own] = along.renamed(renamed)
     if clashing:
         warn(
             f"dims {sorted(set().union(*clashing.values()))} have different lengths in different "
@@ -379,11 +380,11 @@ def arrays_of(dataset: Dataset) -> Arrays:
     known = {coord for one in catalog.sources.values() for coord in one.headers[0].coords}
     for name, one in catalog.variables.items():
         if name not in known | others.keys() | sources.keys():
-            array = _taken(one, dataset.steps)
-            if any(sizes.setdefault(dim, n) != n for dim, n in array.lengths):
+            found = _carried(dataset, one)
+            if found is None or any(sizes.setdefault(dim, n) != n for dim, n in found.lengths):
                 left_out.append(name)
             else:
-                others[name] = array
+                others[name] = found
     if left_out:
         warn(f"variables {left_out} are left out: their dims have other lengths than in sources")
     return Arrays(sources, others, coords | (catalog.headers[0].coordinates & others.keys()))
@@ -392,28 +393,51 @@ def arrays_of(dataset: Dataset) -> Arrays:
 def _coordinates(dataset: Dataset, source: Source) -> dict[str, LazyArray]:
     """Return the coordinates of a source that have only dims of it, its rows taken of them."""
     catalog, out = dataset.files.catalog, {}
-    n_rows = sum(header.n_rows for header in source.headers)
+    rows = {source.file_dims[0]: dataset._file_rows[source.name]}
     for name in catalog.sources[source.name].headers[0].coords:
         coord = catalog.variables[name]
-        along = coord.dims[:1] == source.file_dims[:1]
-        if not along or coord.n_rows == n_rows:
-            rows = dataset._file_rows[source.name] if along else None
+        if _is_as_long(coord, source):
             array = _taken(coord, dataset.steps, rows)
             if {*array.dims} <= {*source.dims}:
                 out[name] = array
     return out
 
 
-def _taken(source: Source, steps: Steps, rows: Selection | None = None) -> LazyArray:
-    """Return a coordinate or a variable without the example dim, its axes cut like the data."""
-    rows, one = Selection.all(source.n_rows) if rows is None else rows, False
+def _carried(dataset: Dataset, variable: Source) -> LazyArray | None:
+    """Return a variable that no source names; along example dims it has the rows of sources.
+
+    None where it is longer or shorter than these.
+    """
+    along = {n: one for n, one in dataset._sources.items() if one.file_dims[0] in variable.dims}
+    fitting = {n: one for n, one in along.items() if _is_as_long(variable, one)}
+    rows = {one.file_dims[0]: dataset._file_rows[name] for name, one in fitting.items()}
+    if not rows.keys() >= {one.file_dims[0] for one in along.values()}:
+        return None
+    return _taken(variable, dataset.steps, rows)
+
+
+def _is_as_long(variable: Source, source: Source) -> bool:
+    """Whether a variable has as many rows as a source along its example dim, or not that dim."""
+    n_rows = sum(header.n_rows for header in source.headers)
+    lengths = zip(variable.dims, (variable.n_rows, *variable.row_shape), strict=False)
+    return dict(lengths).get(source.file_dims[0], n_rows) == n_rows
+
+
+def _taken(source: Source, steps: Steps, rows: Mapping[str, Selection] | None = None) -> LazyArray:
+    """Return a coordinate or a variable, cut like the data: along some dims by rows of sources."""
+    rows, first = {} if rows is None else rows, source.dims[:1]
+    mine, one = Selection.all(source.n_rows), False
     for dim, request in steps:
-        if source.dims[:1] == (dim,):
-            one = isinstance(request, int)
-            listed = list(request) if isinstance(request, tuple) else request
-            rows = rows[[request] if one else listed]
-        source = source.isel(dim, request)
-    return LazyArray(source, rows, source.dims[one:])
+        if dim not in rows:
+            if first == (dim,):
+                one = isinstance(request, int)
+                listed = list(request) if isinstance(request, tuple) else request
+                mine = mine[[request] if one else listed]
+            source = source.isel(dim, request)
+    for dim, chosen in rows.items():
+        mine = chosen if first == (dim,) else mine
+        source = source.isel(dim, chosen.compact) if dim in source.dims[1:] else source
+    return LazyArray(source, mine, source.dims[one:])
 
 
 def _dataset_of(arrays: Arrays, chunks: Any, attrs: Mapping[str, Any] | None = None) -> xr.Dataset:
