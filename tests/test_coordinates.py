@@ -277,9 +277,13 @@ def test_netcdf_written_of_a_packed_file_is_packed_alike(tmp_path):
     values = np.random.default_rng(0).integers(-500, 500, (6, 4)) * 0.01 + 273
     values[2, 1] = np.nan
     times = np.datetime64("2024-01-01T00", "ns") + np.arange(6) * np.timedelta64(6, "h")
-    made = xr.Dataset({"t2m": (("time", "x"), values)}, coords={"time": times})
+    waits = np.arange(6).astype("m8[m]").astype("m8[ns]")
+    waits[3] = np.timedelta64("NaT")
+    variables = {"t2m": (("time", "x"), values), "wait": ("time", waits)}
+    made = xr.Dataset(variables, coords={"time": times})
     hours = {"units": "hours since 2000-01-01", "dtype": "i4"}
-    encoding = {"t2m": packing, "time": hours}
+    seconds = {"units": "seconds", "dtype": "i8", "_FillValue": -1}
+    encoding = {"t2m": packing, "time": hours, "wait": seconds}
     path, again = str(tmp_path / "a.nc"), str(tmp_path / "again.nc")
     made.to_netcdf(path, engine="h5netcdf", encoding=encoding, unlimited_dims=["time"])
 
@@ -288,7 +292,7 @@ def test_netcdf_written_of_a_packed_file_is_packed_alike(tmp_path):
     )
 
     with h5py.File(path) as old, h5py.File(again) as new:
-        for name in ("t2m", "time"):
+        for name in ("t2m", "time", "wait"):
             assert new[name].dtype == old[name].dtype
             np.testing.assert_array_equal(new[name], old[name][1:5])
             assert new[name].attrs.get("units") == old[name].attrs.get("units")

@@ -147,7 +147,7 @@ def encoding_of(cf: CF | None, dtype: np.dtype[Any]) -> dict[str, Any]:
     attrs = {} if cf is None else dict(cf.attrs)
     if cf is None or cf.fills or "_Unsigned" in attrs:
         return {}
-    if cf.dtype.kind != "M":
+    if cf.dtype.kind not in "mM":
         attrs.pop("units", None)
     fill = attrs.pop("missing_value", None)
     if fill is not None:
