@@ -114,6 +114,18 @@ def test_what_was_warned_of_when_files_were_opened_is_not_repeated(tmp_path):
     assert labeled.concat(parts)["x"].values[:, 0].tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_datasets_are_joined_by_the_sources_that_were_selected(tmp_path):
+    n, parts = np.arange(3), []
+    for name, more in (("one", {}), ("two", {"w": n}), ("three", {"v": n})):
+        path = labeled.write(tmp_path / f"{name}.hdf5", {"x": n, "y": -n, **more})
+        parts.append(labeled.open_dataset(path).select("y", "x"))
+    joined = labeled.concat([labeled.concat(parts), parts[1].subset([2, 0])])
+    assert joined.sources == ("y", "x")
+    assert joined["y"].values.tolist() == [0, -1, -2] * 3 + [-2, 0]
+    named = labeled.open_dataset(tmp_path / "two.hdf5", sources=["y", "x"])
+    assert labeled.concat([parts[0], named])["x"].values.tolist() == [0, 1, 2] * 2
+
+
 def test_a_few_rows_of_many_files_cost_as_much_as_of_few(tmp_path):
     """Counted in Python functions that are entered, which no neighbour slows down."""
 

@@ -198,11 +198,15 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     first = parts[0]
     for other in parts[1:]:
         _check_joinable(first, other)
+    options = first.files.options
+    held = [(one.files.options.sources, set(one.files.known.sources)) for one in parts]
+    if any(one != held[0] for one in held):  # what select() chose may be all that files share
+        options = replace(options, sources=first.sources)
     paths = tuple(path for part in parts for path in part.files.paths)
     names = tuple(name for part in parts for name in part.files.names)
     with warnings.catch_warnings():  # each file warned about its axes when it was opened
         warnings.filterwarnings("ignore", ".* does not name every axis", LabeledWarning)
-        files = Files(paths, first.files.options, names)
+        files = Files(paths, options, names)
         _ = files.catalog  # scans them
     chosen = first.chosen if all(part.chosen == first.chosen for part in parts) else ()
     joined = replace(first, files=files, chosen=chosen)
@@ -228,7 +232,7 @@ def _check_joinable(first: Dataset, other: Dataset) -> None:
         raise SplitError(f"{cannot}: their isel() calls differ")
     theirs = asdict(other.files.options)
     for name, ours in asdict(first.files.options).items():
-        if ours != theirs[name]:
+        if ours != theirs[name] and name != "sources":  # these are the same by now
             raise LoaderError(
                 f"{cannot}: opened with {name}={theirs[name]!r}, not {name}={ours!r}; open both "
                 "with the same (of groups in one file, group='*' opens several together)"
