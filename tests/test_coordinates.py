@@ -141,13 +141,15 @@ def test_coordinates_follow_rows_and_parts(netcdf):
         )
 
 
-@pytest.mark.parametrize("rows", [slice(None, None, -1), [1, 1, 0], slice(2)])
+@pytest.mark.parametrize("rows", [slice(None, None, -1), [1, 1, 0], slice(2), []])
 def test_coordinates_with_other_dims_than_sources_follow_rows(tmp_path, rows):
     numbers, path = np.arange(6.0), tmp_path / "x.nc"
     coords = {
         "along": (("time", "lat"), numbers.reshape(3, 2)),  # no source has lat
         "turned": (("lon", "time"), numbers.reshape(2, 3)),
         "both": (("lat", "time"), numbers.reshape(2, 3)),
+        "time": [7, 8, 9],
+        "single": 2.5,
     }
     written = xr.Dataset({"x": (("time", "lon"), numbers.reshape(3, 2))}, coords)
     written.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])

@@ -337,9 +337,13 @@ def variable(dataset: Dataset, name: str) -> xr.DataArray:
             found: xr.DataArray = dataset[source].coords[name]
             return found
     of_dims = [dim for dim in variables[name].dims if dim in variables]
-    coords = {n: _taken(variables[n], steps) for n in of_dims if variables[n].dims == (n,)}
-    array = {name: _carried(dataset, variables[name]) or _taken(variables[name], steps)}
-    return _dataset_of(Arrays(array, coords, coords.keys()), "auto")[name]
+    names = [name, *(dim for dim in of_dims if variables[dim].dims == (dim,))]
+    along = {one: _carried(dataset, variables[one]) for one in names}
+    arrays = {one: array for one, array in along.items() if array is not None}
+    if len(arrays) < len(along):  # as the first file has it
+        arrays = {one: _taken(variables[one], steps) for one in names}
+    coords = {one: arrays[one] for one in names[1:]}
+    return _dataset_of(Arrays({name: arrays[name]}, coords, coords.keys()), "auto")[name]
 
 
 def arrays_of(dataset: Dataset) -> Arrays:
