@@ -214,6 +214,8 @@ def test_missing_values(tmp_path):
     path = put(tmp_path / "a.csv", "x,y\n1,?\nNA,2\n")
     np.testing.assert_array_equal(values_of(path, missing=["?", "NA"])["features"][1], [np.nan, 2])
     assert values_of(path)["y"] == ["?", "2"]
+    blanks = put(tmp_path / "b.txt", "x  y z\n1 2 3\n4 NA  6\n")  # a table of numbers, too
+    np.testing.assert_array_equal(values_of(blanks)["features"], [[1, 2, 3], [4, np.nan, 6]])
 
 
 def test_dtypes(tmp_path):

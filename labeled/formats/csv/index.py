@@ -414,8 +414,10 @@ def _guess_delimiter(dialect: Dialect, path: str, text: bytes) -> Dialect:
         return best
     blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
     rows = blanks.fields(text)
-    is_table = rows and all(_is_number(field, dialect.decimal) for field in rows[-1])
-    return blanks if is_table and len(rows[0]) > 1 else best
+    if not rows or len(rows[0]) == 1:
+        return best
+    fields = (each for each in rows[-1] if each not in dialect.missing)
+    return blanks if all(_is_number(each, dialect.decimal) for each in fields) else best
 
 
 def _is_number(field: str, decimal: str) -> bool:
