@@ -259,6 +259,31 @@ def test_threads_end_their_tasks_before_the_program_ends(path):
     assert on_their_way == 0
 
 
+LEFT_BEHIND = """
+import sys, threading, time
+import h5py
+import labeled
+
+
+def read():
+    with h5py._objects.phil:  # as all of h5py does
+        reading.set()
+        time.sleep(0.3)
+
+
+file, reading = h5py.File(sys.argv[1]), threading.Event()
+threading.Thread(target=read, daemon=True).start()
+reading.wait()
+"""
+
+
+def test_a_daemon_thread_within_hdf5_does_not_keep_the_program_from_ending(path):
+    """Python stops it wherever it is, and it would hold the lock that the end waits for."""
+    command = [sys.executable, "-c", LEFT_BEHIND, path]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (out.returncode, out.stderr) == (0, "")
+
+
 def test_a_batch_is_a_labelled_mapping(path):
     batch = next(iter(labeled.open_dataset(path).batches(4)))
     assert batch["images"].dims == ("batch", "channel", "height", "width")

@@ -15,6 +15,7 @@ range, because its bytes are not where this file's bytes are.
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 import h5py
 import numpy as np
+from h5py._objects import phil
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
 from labeled.formats.bytesource import RemoteFile, check_same, is_remote, stamp_of
@@ -29,6 +31,11 @@ from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
 HEADER_BYTES = 64 * 1024  # what one request to an address brings of the headers
+
+# The end of a program takes h5py's lock for good, once no thread reads. Python stops daemon threads
+# wherever they are: one stopped within HDF5 would keep the lock, which closing whatever is open
+# waits for, or read on while HDF5 is taken down.
+atexit.register(phil.acquire)
 
 # HDF5 refuses a second opening in one process whose locking differs from the first.
 # "best-effort" honours locks where the file system has any; the others only follow
