@@ -148,6 +148,13 @@ def test_files_are_joined_by_the_names_of_their_columns(tmp_path):
     both = labeled.open_dataset([ints, floats], columns="separate")
     assert both["x"].values.tolist() == [1, 1.5]
     assert both.dtypes["y"] == np.int64
+    yes = put(tmp_path / "yes.csv", "x,y\n9007199254740993,true\n")
+    for files in ([no := put(tmp_path / "no.csv", "x,y\n"), yes], [yes, no]):  # one without rows
+        joined = labeled.open_dataset(files)
+        assert joined["features"].values.tolist() == [[9007199254740993]]
+        assert joined["y"].values.tolist() == [True]
+    gaps = labeled.open_dataset([ints, put(tmp_path / "gaps.csv", "x,y\n,\n")])
+    np.testing.assert_array_equal(gaps["features"], [[1, 2], [np.nan, np.nan]])
     swapped = put(tmp_path / "c.csv", "y,x\n1,2\n")
     with pytest.raises(FileFormatError, match=r"c\.csv' cannot be joined .*columns are 'y', 'x'"):
         labeled.open_dataset([ints, swapped])

@@ -238,7 +238,7 @@ def _common(columns: Sequence[Column]) -> Column:
     """Return a column whose type holds the values of all samples of it."""
     kinds = arrow().types
     held = {one.type for one in columns if not kinds.is_null(one.type)}
-    has_gaps = any(one.has_gaps or kinds.is_null(one.type) for one in columns)
+    has_gaps = any(one.has_gaps for one in columns)  # a text without rows has none
     kind = next(iter(held), arrow().null())
     if len(held) > 1:
         kind = arrow().binary()
