@@ -185,8 +185,11 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_written(tmp_path: 
     assert labeled.doctor(path).command is None
 
 
+@pytest.mark.parametrize("dim", ["", "shot"])  # with a name of its own, energies are no scale
 @pytest.mark.parametrize("order", ["keep", "shuffle"])
-def test_coordinates_stay_beside_the_arrays_that_name_them(tmp_path: Path, order: str) -> None:
+def test_coordinates_stay_beside_the_arrays_that_name_them(
+    tmp_path: Path, order: str, dim: str
+) -> None:
     old, new, last = (str(tmp_path / name) for name in ("old.h5", "new.h5", "last.h5"))
     energy = np.linspace(1, 2, N)
     with h5py.File(old, "w") as f:
@@ -196,6 +199,7 @@ def test_coordinates_stay_beside_the_arrays_that_name_them(tmp_path: Path, order
         for axis, name in enumerate(("energy", "x")):
             data[name].make_scale(name)
             data["counts"].dims[axis].attach_scale(data[name])
+        data["counts"].dims[0].label = dim
         data["energy"].attrs["units"] = "keV"
     labeled.repack(old, new, order=order)
     labeled.repack(new, last)

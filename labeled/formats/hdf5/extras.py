@@ -125,7 +125,7 @@ class Extras:
                             file[path].dims[number].attach_scale(new[address(scale.dataset)])
             for name, variable in variables.items():  # coordinates are written at the root
                 fresh = name not in old and variable.key not in file and name in file
-                if fresh and file[name].is_scale and file[name].shape == variable.shape:
+                if fresh and file[name].shape == variable.shape:
                     file[variable.key] = file[name]
         self._link(file)
         for name, source in self.header.sources.items():
