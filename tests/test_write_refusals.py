@@ -69,6 +69,15 @@ def test_integers_that_only_floats_hold_together_are_refused(
     assert labeled.open_dataset(path)["x"].dtype == np.int64
 
 
+@pytest.mark.parametrize("rows", [["a", 1], [b"a", 1.5], [["a", "b"], ["c", True]]])
+def test_lists_of_texts_and_numbers_are_refused(tmp_path: Path, rows: list[Any]) -> None:
+    """NumPy makes texts of the numbers."""
+    with pytest.raises(ArrayError, match=r"'x', row 1 holds .+ among texts"):
+        labeled.write(tmp_path / "x.h5", {"x": rows})
+    path = labeled.write(tmp_path / "x.h5", {"x": [np.array("a"), "b", b"c", np.str_("d")]})
+    assert labeled.open_dataset(path)["x"].values.tolist() == ["a", "b", "c", "d"]
+
+
 @pytest.mark.parametrize(
     ("sources", "words"),
     [

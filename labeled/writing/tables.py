@@ -98,7 +98,14 @@ def frame_column(name: str, column: Any) -> Array:
 
 
 def check_listed(where: str, listed: Sequence[Any], array: Array) -> None:
-    """Refuse integers of a list that floats would round, as of ids beyond int64 beside others."""
+    """Refuse integers of a list that floats would round, and numbers that texts make texts of."""
+    if array.dtype.kind in "SU":
+        flat = np.asarray(listed, object).reshape(-1)
+        for place, one in enumerate(flat.tolist()):
+            if not isinstance(one, str | bytes) and np.asarray(one).dtype.kind not in "SU":
+                row = place // (len(flat) // len(array))
+                words = f"row {row} holds {one!r:.60} among texts"
+                raise ArrayError(f"{where}, {words}; give texts only, or numbers only")
     if array.ndim == 1 and array.dtype.kind == "f":
         for row, (one, kept) in enumerate(zip(listed, array.tolist(), strict=True)):
             if isinstance(one, int) and one != kept:
