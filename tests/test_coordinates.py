@@ -151,7 +151,8 @@ def test_coordinates_with_other_dims_than_sources_follow_rows(tmp_path, rows):
         "time": [7, 8, 9],
         "single": 2.5,
     }
-    written = xr.Dataset({"x": (("time", "lon"), numbers.reshape(3, 2))}, coords)
+    variables = {"x": (("time", "lon"), numbers.reshape(3, 2)), "number": 3}
+    written = xr.Dataset(variables, coords)
     written.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])
     dataset, wanted = labeled.open_dataset(path), written.isel(time=rows)
     for taken in (dataset.subset(rows), dataset.load().subset(rows)):
