@@ -180,6 +180,18 @@ def test_groups_become_paths_and_group_opens_one(tmp_path: Path) -> None:
     compare(path, {"group": "north"}, group="north")
 
 
+def test_a_group_has_the_dims_of_the_groups_above_and_values_of_its_own(tmp_path: Path) -> None:
+    path = write(tmp_path / "g.nc", weather(), unlimited_dims=["time"])
+    south = weather().assign_coords(y=[-1.0, -2.0, -3.0])
+    south.to_netcdf(path, engine="h5netcdf", group="south", mode="a")
+
+    header = scan(path, group="south")
+
+    assert header.example_dim == "time"
+    assert header.sources.keys() == {"t2m", "rain"}
+    compare(path, {"group": "south"}, group="south")
+
+
 def test_a_plain_file_with_scales_is_netcdf_style(tmp_path: Path) -> None:
     path = str(tmp_path / "s.h5")
     with h5py.File(path, "w") as f:

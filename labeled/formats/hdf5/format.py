@@ -183,7 +183,9 @@ def scan_group(opening: Opening) -> FileHeader:
     table, options = read_table(opening.base), opening.options
     infos = arrays.arrays_of(opening) if table is None else arrays_in_table(opening, table)
     scales = {i.name: i.scale for i in infos if i.scale is not None and i.why_not is None}
-    opening = replace(opening, netcdf=bool(scales))
+    # groups share the dims of the groups above them, which have the scales
+    inherited = table is None and options.group is not None and _have_scales(infos)
+    opening = replace(opening, netcdf=bool(scales) or inherited)
     described, lost = _described(opening, infos, strict=table is not None)
     attrs = labels.attrs_of(opening.base, "the file", opening.faults, scalars=opening.netcdf)
     carried = {*scales, *(_coordinates_of(described, attrs) if opening.netcdf else ())}
@@ -298,6 +300,12 @@ def _described(
                 opening.not_opened[names[part.key]] = why_not
                 described.pop(names[part.key], None)
     return dict(sorted(described.items())), lost
+
+
+def _have_scales(infos: Sequence[ArrayInfo]) -> bool:
+    """Whether an axis of any array names a dimension scale, wherever that lies."""
+    arrays = [info.dataset for info in infos if info.is_array and info.matrix is None]
+    return any(h5py.h5a.exists(array.id, b"DIMENSION_LIST") for array in arrays)
 
 
 def _example_dim(opening: Opening, described: Mapping[str, Described]) -> str | None:

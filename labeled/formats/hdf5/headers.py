@@ -306,6 +306,9 @@ def with_coordinates(
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
                 nested = (place,) if "/" in place else ()
+                if _has_values_for(opening, variables.get(dim), scale):
+                    keys[dim] = None
+                    continue
                 for key in (scale.name, *nested, f"{name}_{scale.name}", place):
                     known = variables.get(key)
                     free = known is None and key not in described
@@ -326,6 +329,14 @@ def with_coordinates(
         sources[name] = replace(each.header, coords=tuple(keys)) if keys else each.header
     opening.faults.extend(overruled[:1])
     return sources
+
+
+def _has_values_for(opening: Opening, variable: SourceHeader | None, scale: Scale) -> bool:
+    """Whether a variable has a group's own values along a dim, whose scale lies further up."""
+    if variable is None or len(variable.shape) != 1 or variable.key == scale.path:
+        return False
+    (axis,) = labels.axes_of(opening.base[variable.key], variable.name, opening.scales)
+    return scale in axis.scales
 
 
 def add_scales(
