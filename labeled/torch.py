@@ -11,15 +11,15 @@ torch before.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import islice, repeat
 from typing import Any
 
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import module
 from labeled.errors import LoaderError, StateError
-from labeled.loader.loader import Loader
+from labeled.loader.loader import EpochIterator, Loader
 from labeled.loader.options import integer, shard_of
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
@@ -114,10 +114,25 @@ class WorkerRows:
                 loader.load_state_dict({**state, "step": min(step, state["n_batches"])})
             if loader.epoch != epoch:
                 return iter(())  # nothing is left of this part
-        return iter(self._live[2])
+        batches = iter(self._live[2])
+        return batches if self.follows else _counted(batches)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None}
+
+
+def _counted(batches: EpochIterator[Any]) -> Iterator[Any]:
+    """Yield batches, and None in place of those that lost all rows: places count them, too."""
+    left = len(batches)
+    for batch in batches:
+        yield from repeat(None, left - len(batches) - 1)
+        left = len(batches)
+        yield batch
+    yield from repeat(None, left)
+
+
+def _collated(collate: Callable[[Any], Any], batch: Any) -> Any:
+    return None if batch is None else collate(batch)
 
 
 @lru_cache(maxsize=1)
@@ -205,6 +220,8 @@ class DataLoader:
                 "in the epoch could not be found again; leave it out"
             )
         self._options = {**torch_options, "num_workers": n_workers}
+        if self._options.get("collate_fn") is not None:
+            self._options["collate_fn"] = partial(_collated, self._options["collate_fn"])
         rows.follows = False  # a worker may begin so late that it finds the epoch after its own
         try:
             self._start()
@@ -256,7 +273,8 @@ class DataLoader:
         for batch in islice(self._loader, again, None):
             delivered += 1
             self._place = epoch, delivered
-            yield batch
+            if batch is not None:
+                yield batch
             self._check_live(number)  # before workers that live on are asked for one more
         self._place, self._entered = (epoch + 1, 0), False
 

@@ -10,7 +10,7 @@ import pytest
 import labeled
 import labeled.torch
 from labeled.device import Device
-from labeled.errors import LoaderError, StateError
+from labeled.errors import LoaderError, ReadError, StateError
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -222,6 +222,40 @@ def test_a_place_is_found_again_in_every_epoch(train, workers, persistent):
         other.load_state_dict(first.state_dict())
         rest = rows_of(other) + rows_of(other)
         assert rest[: len(epochs[0]) + len(epochs[1]) - stop] == (epochs[0] + epochs[1])[stop:]
+
+
+def ends_in_three(features):
+    if features[0, 0, 0] % 10 != 3:
+        raise ReadError("not this one")
+    return features
+
+
+def taken_as_they_are(batch):
+    return {name: torch.as_tensor(values) for name, values in batch.items()}
+
+
+@pytest.mark.parametrize(("workers", "collate"), [(0, taken_as_they_are), (2, None)])
+@pytest.mark.filterwarnings("ignore:.* left out")
+def test_places_count_batches_that_lost_all_rows(train, workers, collate):
+    def loader():
+        options = {"num_workers": workers, "shuffle": True, "seed": 5, "errors": "skip"}
+        return labeled.torch.data_loader(
+            train,
+            3,
+            pipeline={"features": ends_in_three},
+            torch_options={"collate_fn": collate},
+            **options,
+        )
+
+    whole = rows_of(loader())
+    assert sorted(joined(whole)) == list(range(3, N, 10))
+    for stop in range(1, len(whole)):
+        first, other = loader(), loader()
+        batches = iter(first)
+        for _ in range(stop):
+            next(batches)
+        other.load_state_dict(first.state_dict())
+        assert rows_of(other) == whole[stop:]
 
 
 @pytest.mark.parametrize(
