@@ -190,6 +190,9 @@ def test_a_group_has_the_dims_of_the_groups_above_and_values_of_its_own(tmp_path
     assert header.example_dim == "time"
     assert header.sources.keys() == {"t2m", "rain"}
     compare(path, {"group": "south"}, group="south")
+    words = r"'south/rain' has values of its own along dim 'y', .*'south/y', .*group='south'"
+    with pytest.warns(LabeledWarning, match=words):
+        labeled.open_dataset(path)
 
 
 def test_a_plain_file_with_scales_is_netcdf_style(tmp_path: Path) -> None:

@@ -293,6 +293,7 @@ def with_coordinates(
     Scales of several groups with the same name are distinguished by their paths.
     """
     overruled: list[str] = []
+    headers = {**{name: each.header for name, each in described.items()}, **variables}
     sources: Headers = {}
     for name, each in described.items():
         keys: dict[str, None] = {}
@@ -306,9 +307,16 @@ def with_coordinates(
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
                 nested = (place,) if "/" in place else ()
-                if _has_values_for(opening, variables.get(dim), scale):
+                nearer = _nearer_values(opening, headers, name, dim, scale)
+                if nearer is not None and nearer.name == dim:
                     keys[dim] = None
                     continue
+                if nearer is not None and _differs(scale.dataset, opening.base[nearer.key]):
+                    overruled.append(
+                        f"source {name!r} has values of its own along dim {dim!r}, those of "
+                        f"{nearer.name!r}, but positions are selected by those of {scale.path!r}; "
+                        f"open its group alone, group={name.rpartition('/')[0]!r}"
+                    )
                 for key in (scale.name, *nested, f"{name}_{scale.name}", place):
                     known = variables.get(key)
                     free = known is None and key not in described
@@ -331,12 +339,19 @@ def with_coordinates(
     return sources
 
 
-def _has_values_for(opening: Opening, variable: SourceHeader | None, scale: Scale) -> bool:
-    """Whether a variable has a group's own values along a dim, whose scale lies further up."""
-    if variable is None or len(variable.shape) != 1 or variable.key == scale.path:
-        return False
-    (axis,) = labels.axes_of(opening.base[variable.key], variable.name, opening.scales)
-    return scale in axis.scales
+def _nearer_values(
+    opening: Opening, headers: Headers, source: str, dim: str, scale: Scale
+) -> SourceHeader | None:
+    """Return what has the values along a dim in the group of a source, if its scale lies above."""
+    name = f"{source.rpartition('/')[0]}/{dim}".lstrip("/")
+    found = headers.get(name) if name != source else None
+    if found is None or found.key == scale.path or found.dims != (dim,):
+        return None
+    dataset = opening.base[found.key]
+    axes = (
+        labels.axes_of(dataset, name, opening.scales) if isinstance(dataset, h5py.Dataset) else ()
+    )
+    return found if any(scale in axis.scales for axis in axes) else None
 
 
 def add_scales(
