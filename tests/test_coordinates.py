@@ -206,6 +206,16 @@ def test_text_is_text_on_every_path(tmp_path):
         assert (batch["code"].values[batch.count :] == b"").all()
 
 
+def test_the_engine_gives_texts_of_many_files_as_those_of_one(tmp_path):
+    paths = [str(tmp_path / f"{n}.nc") for n in range(2)]
+    for path in paths:
+        words = xr.Dataset({"word": ("time", np.array(["a", "bcd", ""], object))})
+        words.to_netcdf(path, engine="h5netcdf", unlimited_dims=["time"])
+    one, many = (xr.open_dataset(given, engine="labeled", chunks="auto") for given in (path, paths))
+    assert many["word"].dtype == one["word"].dtype
+    assert many["word"].values.tolist() == ["a", "bcd", ""] * 2
+
+
 def test_variables_without_axes_come_along(tmp_path):
     path = str(tmp_path / "scalars.nc")
     xr.Dataset(

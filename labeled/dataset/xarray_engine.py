@@ -132,7 +132,7 @@ def _encoding(array: LazyArray) -> dict[str, Any]:
     """Return how a variable of one HDF5 file is stored, in the words of engine="h5netcdf"."""
     first, *others = array.source.headers
     if others or first.format != "hdf5":
-        return {}
+        return {"dtype": str} if is_text(first.dtype) else {}
     steps = {step.id for step in first.filters}
     encoding: dict[str, Any] = {
         "dtype": str if is_text(first.dtype) else first.dtype,
