@@ -264,6 +264,18 @@ def test_integers_are_never_rounded_unasked(tmp_path, large):
     assert values_of(gaps, dtype={"id": str})["id"] == [str(large), "", "8"]
 
 
+@pytest.mark.parametrize("large", [10**20 + 1, -(10**20) - 1, 2**64])
+def test_integers_that_no_dtype_holds_are_text_unless_floats_hold_them(tmp_path, large):
+    ids = [str(large), "", "-3"]
+    found = values_of(put(tmp_path / "a.csv", "id,x\n" + "".join(f"{one},1\n" for one in ids)))
+    if large == 2**64:
+        np.testing.assert_array_equal(found["features"], [[2.0**64, 1], [np.nan, 1], [-3, 1]])
+    else:
+        assert found == {"id": ids, "features": [[1], [1], [1]]}
+    floats = put(tmp_path / "b.csv", f"x\n{large}\n0.5\n")
+    assert values_of(floats)["x"] == [float(large), 0.5]
+
+
 def test_dates_and_times_are_times(tmp_path):
     """As the standard library reads them; a missing one is NaT, and `str` leaves text."""
     days = ["2026-11-20", "", "1999-12-31"]

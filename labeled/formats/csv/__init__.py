@@ -8,8 +8,8 @@ its line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -210,10 +210,15 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
 def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
     """Return a column with the type that pyarrow infers from values of it."""
     kinds, kind, is_large = arrow().types, values.type, False
-    if kinds.is_floating(kind) and (arrow(".compute").max(values).as_py() or 0) >= 2**63:
-        with suppress(RowError):  # pyarrow infers no uint64
+    ends = arrow(".compute").min_max(values).as_py() if kinds.is_floating(kind) else {}
+    if any(abs(end or 0) >= 2**63 for end in ends.values()):
+        try:  # pyarrow infers no uint64
             values = dialect.parse(text, {name: arrow().uint64()}).column(0)
-            kind = values.type
+        except RowError:  # ids of so many digits stay what they are
+            words = dialect.parse(text, {name: arrow().string()}).column(0)
+            if _would_be_rounded(set(words.to_pylist()) - set(dialect.missing)):
+                values = words
+        kind = values.type
     if kinds.is_integer(kind):
         is_large = not _can_be(arrow().float64(), values)
     elif kinds.is_date(kind) or kinds.is_timestamp(kind):
@@ -223,6 +228,12 @@ def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
     elif not (kinds.is_null(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind)):
         kind = arrow().binary()  # not all texts need be UTF-8
     return Column(name, kind, values.null_count > 0, is_large)
+
+
+def _would_be_rounded(words: Collection[str]) -> bool:
+    """Whether fields are all integers, of which floats do not hold some."""
+    is_whole = all(re.fullmatch(r"-?\d{1,300}", word.strip()) for word in words)
+    return is_whole and any(int(word) != float(word) for word in words)
 
 
 def _can_be(kind: Any, values: Any) -> bool:
