@@ -8,11 +8,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from written_files import KINDS, rows
 
 import labeled
 from labeled.compat.fuel.datasets import H5PYDataset
-from labeled.errors import ArrayError, NotYetError, SplitError
+from labeled.errors import ArrayError, DimsError, NotYetError, SplitError
 
 
 def check_rows(path: Any, expected: dict[str, np.ndarray]) -> None:
@@ -146,3 +147,18 @@ def test_append_refuses_coordinates_along_the_rows(tmp_path: Path) -> None:
     path = labeled.write(tmp_path / "x", {"x": np.zeros(3)}, coords={"batch": [5, 6, 7]}, chunks=2)
     with pytest.raises(NotYetError, match="'batch'"):
         labeled.append(path, {"x": np.zeros(3)})
+
+
+@pytest.mark.parametrize("dims", [("time", "batch", "y"), ("batch", "y", "time")])
+def test_arrays_whose_axes_are_in_another_order_are_refused(tmp_path: Path, dims: Any) -> None:
+    """Of axes of one length, no shape tells."""
+    one = {"x": xr.DataArray(np.arange(8).reshape(2, 2, 2), dims=("batch", "time", "y"))}
+    other = {"x": xr.DataArray(one["x"].values, dims=dims)}
+    path = labeled.write(tmp_path / "x.h5", one)
+    with pytest.raises(DimsError, match=r"source 'x' has dims .* but file .*; transpose them"):
+        labeled.append(path, other)
+    with pytest.raises(DimsError, match=r"batch 1: source 'x' has dims .*; transpose them"):
+        labeled.write(tmp_path / "y.h5", iter([one, other]))
+    assert [each.name for each in tmp_path.iterdir()] == ["x.h5"]
+    labeled.append(path, {"x": other["x"].transpose("batch", "time", "y")})
+    assert labeled.open_dataset(path).dims["x"] == ("batch", "time", "y")

@@ -72,7 +72,8 @@ def test_rows_whose_axes_lie_in_another_order_are_refused(tmp_path: Path, ragged
         "other": ("n", "a", "b"),
     }.items():
         labeled.write(tmp_path / name, {"im": rows}, dims={"im": dims})
-    with pytest.raises(DimsError, match=r"dims \('x', 'y'\), but .* \('y', 'x'\); transpose"):
+    words = r"dims \('n', 'x', 'y'\), but .* \('n', 'y', 'x'\); transpose"
+    with pytest.raises(DimsError, match=words):
         labeled.append(tmp_path / "old", labeled.open_dataset(tmp_path / "new"))
     for more in (labeled.open_dataset(tmp_path / "other"), {"im": rows}):  # nothing contradicts
         labeled.append(tmp_path / "old", more)

@@ -153,9 +153,9 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     if shapes[0] != shapes[1]:
         why = f"has {shapes[0]}, but {base} has {shapes[1]}; give labeled.Ragged.of(examples) for "
         why += "all where shapes differ"
-    elif inner[0] != inner[1] and sorted(inner[0]) == sorted(inner[1]):
+    elif old.dims[0] in inner[0] or (inner[0] != inner[1] and sorted(inner[0]) == sorted(inner[1])):
         error = DimsError
-        why = f"has rows with dims {inner[0]}, but {base} {inner[1]}; transpose them"
+        why = f"has dims {new.dims}, but {base} {old.dims}; transpose them"
     elif units != was_in and (new.encode or old.encode or "None" not in (units, was_in)):
         why = f"has rows in {units!r}, but {base} in {was_in!r}; convert them"
     elif packing != was_packed and (packing or dtype.kind == "f"):
