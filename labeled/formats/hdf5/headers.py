@@ -293,7 +293,6 @@ def with_coordinates(
     Scales of several groups with the same name are distinguished by their paths.
     """
     overruled: list[str] = []
-    headers = {**{name: each.header for name, each in described.items()}, **variables}
     sources: Headers = {}
     for name, each in described.items():
         keys: dict[str, None] = {}
@@ -307,7 +306,7 @@ def with_coordinates(
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
                 nested = (place,) if "/" in place else ()
-                nearer = _nearer_values(opening, headers, name, dim, scale)
+                nearer = _nearer_values(opening, described, variables, name, dim, scale)
                 if nearer is not None and nearer.name == dim:
                     keys[dim] = None
                     continue
@@ -340,18 +339,25 @@ def with_coordinates(
 
 
 def _nearer_values(
-    opening: Opening, headers: Headers, source: str, dim: str, scale: Scale
+    opening: Opening,
+    described: Mapping[str, Described],
+    variables: Headers,
+    source: str,
+    dim: str,
+    scale: Scale,
 ) -> SourceHeader | None:
     """Return what has the values along a dim in the group of a source, if its scale lies above."""
     name = f"{source.rpartition('/')[0]}/{dim}".lstrip("/")
-    found = headers.get(name) if name != source else None
+    found = variables.get(name)
+    if found is None and name in described and name != source:
+        found = described[name].header
     if found is None or found.key == scale.path or found.dims != (dim,):
         return None
-    dataset = opening.base[found.key]
-    axes = (
-        labels.axes_of(dataset, name, opening.scales) if isinstance(dataset, h5py.Dataset) else ()
-    )
-    return found if any(scale in axis.scales for axis in axes) else None
+    dataset, has = opening.base[found.key], False
+    if isinstance(dataset, h5py.Dataset):
+        axes = labels.axes_of(dataset, name, opening.scales)
+        has = any(scale in axis.scales for axis in axes)
+    return found if has else None
 
 
 def add_scales(
