@@ -259,6 +259,37 @@ def test_threads_end_their_tasks_before_the_program_ends(path):
     assert on_their_way == 0
 
 
+GOES_ON = """
+import sys, threading
+import numpy as np
+import labeled
+from labeled import permute
+
+dataset = labeled.open_dataset(sys.argv[1])
+x = permute.empty((64, 256, 1024), "f4")
+x[...] = np.arange(1024)
+
+
+def train():
+    main.join()
+    rows = [row for _ in range(2) for batch in dataset.batches(9, threads=2) for row in batch.rows]
+    turned = permute.copy(x, (2, 0, 1), threads=2)
+    right = (turned == np.arange(1024)[:, None, None]).all()
+    print(len(rows), len(dataset.load()["images"]), right)
+
+
+main = threading.current_thread()
+threading.Thread(target=train).start()
+"""
+
+
+def test_a_thread_goes_on_after_the_main_one_has_ended(path):
+    """No further thread is started then: each works alone."""
+    command = [sys.executable, "-c", GOES_ON, path]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (out.stdout.split(), out.stderr) == ([str(2 * N), str(N), "True"], "")
+
+
 LEFT_BEHIND = """
 import sys, threading, time
 import h5py

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 STRETCHES = 8  # stretches of units for each thread: late helpers still find work, claims stay few
 
@@ -47,7 +48,9 @@ def share(work: Callable[[int, int], None], n_units: int, threads: int) -> None:
                 return
             work(first, min(first + stretch, n_units))
 
-    helpers = [_helpers().submit(run) for _ in range(min(threads, n_units) - 1)]
+    helpers = list[Future[None]]()
+    with suppress(RuntimeError):  # no thread is started once the main thread has ended
+        helpers.extend(_helpers().submit(run) for _ in range(min(threads, n_units) - 1))
     try:
         run()
     finally:

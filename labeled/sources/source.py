@@ -572,7 +572,10 @@ def load_rows(
     tasks = tasks_of(source.reader(), sorted_read(selection.compact), out, PIECE_BYTES)
     with ThreadPoolExecutor(max(1, min(threads, len(tasks))), "labeled-load") as pool:
         alone = threads == 1 or len(tasks) <= 1  # no thread is started then
-        done = map(call, tasks) if alone else pool.map(call, tasks)
+        try:
+            done = map(call, tasks) if alone else pool.map(call, tasks)
+        except RuntimeError:  # nor once the main thread has ended
+            done = map(call, tasks)
         for number, _ in enumerate(done, 1):
             if advance is not None:  # tasks are about equally large
                 before = out.nbytes * (number - 1) // len(tasks)
