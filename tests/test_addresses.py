@@ -52,6 +52,14 @@ def test_an_address_is_read_as_a_local_copy_is(tmp_path: Path, options: Any) -> 
                 np.testing.assert_array_equal(got[name], wanted[name])
 
 
+def test_a_file_elsewhere_is_written_again_here(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    new = labeled.repack(elsewhere(path), tmp_path / "new.h5", layout="contiguous")
+    here, there = labeled.open_dataset(path), labeled.open_dataset(new)
+    np.testing.assert_array_equal(there["images"], here["images"])
+    np.testing.assert_array_equal(there.split("test")["texts"], here.split("test")["texts"])
+
+
 def test_rows_elsewhere_are_not_asked_for_one_by_one(tmp_path: Path) -> None:
     path = written(tmp_path)
     here, there = labeled.open_dataset(path), labeled.open_dataset(elsewhere(path))

@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import NotYetError, warn
+from labeled.formats.bytesource import open_bytes
 from labeled.formats.hdf5.dtypes import item_of, refers, why_not_read
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table
 from labeled.formats.hdf5.labels import INTERNAL, SHAPE_LABELS, SHAPES, Scale, axes_of, scale_of
@@ -161,8 +162,9 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
         )
     links: dict[str, str | h5py.SoftLink] = {}
     objects: dict[str, Any] = {}
-    with opened(where) as file, open(where, "rb") as contents:
-        user_block = contents.read(file.userblock_size)
+    with opened(where) as file:
+        user_block = np.empty(file.userblock_size, np.uint8)
+        open_bytes(header.stamp).read_into(user_block, 0)
         table = (read_table(file["/"]) if header.kind == "fuel" else None) or SplitTable()
         scales = [*_scales_of_sources(file, header)]
         sources = {address(file[s.key]): s.key.strip("/") for s in header.sources.values()}
@@ -223,7 +225,7 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             f"{as_long} of {where!r} are as long as the sources, but belong to none: they keep "
             "their order, while rows of sources change places"
         )
-    others = links, table.comments, along, order, budget, unlimited, user_block
+    others = links, table.comments, along, order, budget, unlimited, user_block.tobytes()
     return Extras(header, [*objects], *others)
 
 
