@@ -142,19 +142,19 @@ def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
     n = integer(f"one_hot of {source.name!r}", n, least=1)
     for argument in asked.keys() - {"dtype"}:
         raise LoaderError(f"{source.where}: {argument}= does not go with one_hot=; leave one out")
-    whole = source.dtype.kind in "iu" and source.ragged is None
-    if not whole or math.prod(source.row_shape) != 1:
-        chosen, several = "[int(y.item())]", source.ragged or math.prod(source.row_shape) != 1
+    one_number = source.ragged is None and math.prod(source.row_shape) == 1
+    if source.dtype.kind not in "iu" or not one_number:
+        chosen, where_classes = "[int(y.item())]", ""
         if source.dtype.kind not in "biuf":
             chosen = "[[classes.index(one) for one in y.values.flat]].sum(0)"
-        elif several:  # a one for each number of a row
+            where_classes = ", where classes lists them"
+        elif not one_number:  # a one for each number of a row
             chosen = "[y.values.astype(int).ravel()].sum(0)"
         raise LoaderError(
             f"{source.where}: one_hot= takes one whole number a row, and this is {source.dtype} "
             f"of dims ({', '.join(source.dims)}); without it, say "
             f"pipeline={{{source.name!r}: lambda y: np.eye({n}, dtype='f4'){chosen}}}"
-            + ", where classes lists them"
-            * ("classes" in chosen)
+            f"{where_classes}"
         )
     dtype = _checked_dtype(asked.get("dtype"), source) or np.dtype(np.float32)
     if dtype.kind not in "biufc":
