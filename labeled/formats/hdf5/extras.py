@@ -80,8 +80,12 @@ class Extras:
     def _link(self, file: h5py.File) -> None:
         """Make the links to what the file has by now."""
         for path, to in self.links.items():
-            if path not in file and not (isinstance(to, str) and to not in file):
-                file[path] = file[to] if isinstance(to, str) else to
+            if path in file:
+                continue
+            if not isinstance(to, str):
+                file[path] = to
+            elif to in file:
+                file[path] = file[to]
 
     def _copy(self, thing: Any, new: h5py.File, path: str) -> None:
         """Copy an object to a path, with its rows in their new places.
