@@ -185,9 +185,10 @@ def gather(
            [16,  4, 16],
            [20,  8, 20]], dtype=uint8)
     """
-    if getattr(src, "ndim", 1) == 0:
+    if not isinstance(src, np.ndarray):
+        _namespace(src)  # anything but an array is an error
+    if src.ndim == 0:
         raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
-    _namespace(src)
     chosen = plan.checked_rows(rows, src.shape[0])
     return _copied(src, chosen, axes, out, dtype, scale, shift, threads)
 
@@ -215,6 +216,9 @@ def _copied(
         return result
     if found.size == 0:
         return result
+    if rows is not None and found.whole:
+        np.take(src, rows, axis=0, out=result.reshape(len(rows), *src.shape[1:]), mode="clip")
+        return result
     if found.scaled:
         scale = plan.checked_factor("scale", scale, found.compute)
         shift = plan.checked_factor("shift", shift, found.compute)
@@ -232,10 +236,6 @@ def _by_tiles(
     blocks = _blocks(copied)
     if blocks is None:
         dst[...] = src.transpose(copied.order)
-        return
-    whole_rows = copied.pure and copied.axis == 0 and len(copied.lengths) == 2 and copied.fast == 1
-    if rows is not None and whole_rows and src.flags.c_contiguous:
-        np.take(src, rows, axis=0, out=dst.reshape(len(rows), *src.shape[1:]), mode="clip")
         return
     lengths = [n if a != copied.axis else len(src) for a, n in enumerate(copied.lengths)]
     to, at = dst.reshape(copied.lengths), src.transpose(copied.order).reshape(lengths)

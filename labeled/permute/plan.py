@@ -212,6 +212,7 @@ class CopyPlan:
     reach: int  # bytes from the first to the last item of the source
     # whether NumPy's own copy is as fast as memory, or so short that no other is faster
     plain: bool
+    whole: bool  # whether rows of a contiguous source are taken whole, one after the other
     still: bool  # whether all axes stay where they are
 
     def over_axes(self, factor: Array, ndim: int) -> Array:
@@ -269,11 +270,14 @@ def plan_of(
     size, last, pure = math.prod(shape), len(groups) - 1, not scaled and item == final
     runs = fast is None or (fast == last and merged[last] > SHORT_RUN)
     plain = pure and rows is None and (runs or size <= FEW_ITEMS)
+    whole = pure and axis == 0 and len(groups) == 2 and fast == 1
+    whole = whole and strides == packed(src_shape, item.itemsize)
     reach = sum((n - 1) * abs(step) for n, step in zip(src_shape, strides, strict=True))
     return CopyPlan(
         order, shape, item, final, compute, scaled, groups, repeat,
         tuple(merged), tuple(to), tuple(at), tuple(varies), axis, fast, size, pure,
-        size * (item.itemsize + final.itemsize), reach, plain, order == tuple(range(len(order))),
+        size * (item.itemsize + final.itemsize), reach, plain, whole,
+        order == tuple(range(len(order))),
     )  # fmt: skip
 
 
