@@ -458,3 +458,26 @@ def test_tables_as_attributes_are_kept(tmp_path: Path) -> None:
                 assert kept.attrs[key].dtype == value.dtype
                 assert kept.attrs[key].tolist() == value.tolist()
     assert labeled.open_dataset(target)["x"].values.tolist() == list(range(6))
+
+
+@pytest.mark.parametrize("order", ["keep", "shuffle"])
+def test_fill_values_and_enumerations_stay(tmp_path: Path, order: str) -> None:
+    kinds = {"mass": h5py.enum_dtype({"light": 2, "heavy": 5}, ">i2"), "yes": np.dtype(bool)}
+    stored = {"x": np.arange(15.0).reshape(5, 3), "n": np.arange(5), "mass": [2, 5, 5, 2, 5]}
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name, values in {**stored, "yes": [True, False, True, True, False]}.items():
+            chunked = {"chunks": (2, 3), "maxshape": (None, 3)} if name == "x" else {}
+            dtype, fill = kinds.get(name), {"x": -1.5, "n": 7}.get(name)
+            file.create_dataset(name, data=values, dtype=dtype, fillvalue=fill, **chunked)
+    names = {"x": ("batch", "place")}
+    copy = labeled.repack(tmp_path / "a.hdf5", tmp_path / "b.hdf5", order=order, dims=names)
+    labeled.append(copy, {**stored, "yes": np.ones(5, bool)})
+    with h5py.File(tmp_path / "a.hdf5") as old, h5py.File(copy, "r+") as new:
+        for name in old:
+            assert (new[name].dtype, new[name].fillvalue) == (old[name].dtype, old[name].fillvalue)
+            enum = h5py.check_enum_dtype(old[name].dtype)
+            assert h5py.check_enum_dtype(new[name].dtype) == enum
+        new["x"].resize(13, axis=0)
+        assert (new["x"][10:] == -1.5).all()
+        np.testing.assert_array_equal(new["x"][5:10], stored["x"])
+        np.testing.assert_array_equal(new["mass"][5:], stored["mass"])

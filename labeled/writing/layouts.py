@@ -136,6 +136,8 @@ def layouts_of(
         if wish != AS_IT_IS or fixed or not can_encode(now.filters):
             wish = wish if stored is None else _resolved(wish, now)
             now = layout_for(name, one.shape, one.dtype, wish)
+        if old is not None and one.dtype.kind != "O":  # HDF5 damages fill values that are text
+            now = replace(now, fill=old.fill_value)
         out[name] = now
     return out
 
@@ -174,7 +176,7 @@ def layout_for(name: str, shape: Shape, dtype: np.dtype[Any], wish: Wish) -> Lay
     >>> layout_for("x", (50000, 3, 32, 32), np.dtype("u1"), Wish(compression="gzip")).chunks
     (64, 3, 32, 32)
     >>> layout_for("x", (50000, 3, 32, 32), np.dtype("u1"), Wish())
-    Layout(chunks=None, filters=())
+    Layout(chunks=None, filters=(), fill=0)
     """
     layout, codec, level, asked = wish
     source, growing, text, why = f"source {name!r}", shape[0] is None, dtype.kind == "O", None

@@ -31,6 +31,7 @@ from labeled.formats.bytesource import check_same
 from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.format import scan
+from labeled.formats.hdf5.headers import stored_dtype
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
@@ -319,7 +320,7 @@ class StoredSources:
                 kept = kept if kept.dtype.kind == "O" else kept.astype(variable.dtype)
                 coords.append(coordinate(coord, variable.dims[0], kept, variable.attrs))
         names, attrs = Names(source.dims, tuple(coords)), storable(f"source {name!r}", source.attrs)
-        dtype, blocks = source.dtype, partial(self._blocks, source)
+        dtype, blocks = stored_dtype(source), partial(self._blocks, source)
         if dtype.kind != "O":
             return SourceToWrite(name, dtype, source.shape, names, attrs, blocks)
         reader = open_reader(source)

@@ -449,10 +449,14 @@ _WEIGHTS = np.arange(4096, 0, -1.0)
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a source is stored: contiguous without `chunks`, else in chunks with filters."""
+    """How a source is stored: contiguous without `chunks`, else in chunks with filters.
+
+    `fill` is what rows read as that are never written.
+    """
 
     chunks: tuple[int, ...] | None = None
     filters: tuple[Filter, ...] = ()
+    fill: Any = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -520,7 +524,7 @@ def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
     start : int
         Row number of the first; a multiple of the rows of a chunk.
     layout : Layout
-        With chunks. Where `rows` end within a chunk it is filled up with zeros.
+        With chunks. Where `rows` end within a chunk it is filled up with `fill`.
     """
     assert layout.chunks is not None
     assert start % layout.chunks[0] == 0
@@ -528,7 +532,7 @@ def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
     for corner in itertools.product(*steps):
         tile = rows[tuple(slice(a, a + c) for a, c in zip(corner, layout.chunks, strict=True))]
         if tile.shape != layout.chunks:
-            whole = np.zeros(layout.chunks, tile.dtype)
+            whole = np.full(layout.chunks, layout.fill, tile.dtype)
             whole[tuple(map(slice, tile.shape))] = tile
             tile = whole
         raw = np.ascontiguousarray(tile).reshape(-1).view(np.uint8)

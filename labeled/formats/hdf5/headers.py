@@ -27,7 +27,7 @@ from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
 from labeled.formats.hdf5 import dtypes, labels, metadata
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale
-from labeled.formats.hdf5.safety import address, check_dataset, find
+from labeled.formats.hdf5.safety import address, check_dataset, find, opened
 from labeled.formats.header import Filter, SourceHeader, Storage, is_text, vlen_base
 
 COMPARED_BYTES = 1 << 20  # values of scales are compared up to this size
@@ -111,6 +111,17 @@ def header_of(opening: Opening, info: ArrayInfo, dims: Sequence[str] = ()) -> So
         stored_bytes=stored,
         detail=column,
     )
+
+
+def stored_dtype(source: SourceHeader) -> np.dtype[Any]:
+    """Return the dtype of a source with the names that an enumeration gives to its values."""
+    if source.dtype.kind in "iu" and source.detail is None and class_names_of(source.attrs):
+        with opened(source.file.path, headers=True) as file:
+            names = h5py.check_enum_dtype(dtypes.item_of(file[source.key]).base)
+        if names is not None:
+            named: np.dtype[Any] = h5py.enum_dtype(names, source.dtype)
+            return named
+    return source.dtype
 
 
 def filters_of(plist: Any) -> tuple[Filter, ...]:

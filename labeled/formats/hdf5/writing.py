@@ -107,6 +107,10 @@ class SourceWriter:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         for step in layout.filters:  # optional, so that HDF5 need not have it: it never applies it
             plist.set_filter(step.id, h5py.h5z.FLAG_OPTIONAL, step.options)
+        if layout.fill:
+            plist.set_fill_value(np.asarray(layout.fill, dtype))
+            if layout.chunks is None:  # all rows are written, so that none needs it before
+                plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         # HDF5 wants no chunk longer than a fixed axis, and none of length 0.
         most = None if layout.chunks is None else (None, *(n or None for n in row_shape))
         self.dataset = file.create_dataset(
