@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import pickle
 import struct
 import subprocess
@@ -141,6 +142,20 @@ def test_a_dataset_of_text_is_one_like_any_other(tmp_path):
     numbers(tmp_path / "b.csv", values[120:190], labels[120:190])
     with pytest.raises(FileChangedError):
         ds["features"].compute()
+
+
+@pytest.mark.parametrize("after", ["", "a,b\n" + "1,x\n" * 2000, "a,b\n" + "1,2,3\n" * 2000])
+def test_a_text_that_changes_while_it_is_read_has_changed(tmp_path, monkeypatch, after):
+    path = put(tmp_path / "a.csv", "a,b\n" + "1,2\n" * 2000)
+    ds, preadv = labeled.open_dataset(path), os.preadv
+
+    def later(*args):
+        put(path, after)
+        return preadv(*args)
+
+    monkeypatch.setattr(os, "preadv", later)
+    with pytest.raises(FileChangedError, match=r"a\.csv.*Open it again"):
+        ds.read_rows("features", 1000, 1900)
 
 
 def test_files_are_joined_by_the_names_of_their_columns(tmp_path):

@@ -77,6 +77,34 @@ def test_a_file_written_to_after_opening_has_changed(tmp_path: Path, layout: Lay
         dataset.subset([7, 3])["x"].compute()
 
 
+@pytest.mark.parametrize("layout", [CONTIGUOUS, CHUNKED, GZIP, H5PY, None])
+def test_a_file_truncated_while_it_is_read_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout | None
+) -> None:
+    path = write(tmp_path, layout or CONTIGUOUS)
+    if layout is None:
+        with h5py.File(path, "w") as file:
+            rows = file.create_dataset("x", (2000,), h5py.vlen_dtype("i4"))
+            for row in range(2000):
+                rows[row] = np.arange(row % 50)
+    names = ("batch", "n")
+    dataset = labeled.open_dataset(path, sources=["x"], dims={"x": names}, io="pread")
+
+    def truncated(read: Any) -> Any:
+        def reading(*args: Any) -> Any:
+            os.truncate(path, 1000)
+            return read(*args)
+
+        return reading
+
+    if layout in (H5PY, None):
+        monkeypatch.setattr(h5py.Dataset, "__getitem__", truncated(h5py.Dataset.__getitem__))
+    else:
+        monkeypatch.setattr(os, "preadv", truncated(os.preadv))
+    with pytest.raises(FileChangedError, match=rf"{path.name}.*bytes then.*Open it again"):
+        next(iter(dataset.batches(1900)))
+
+
 @every_kind
 def test_a_file_that_is_gone_is_named(tmp_path: Path, layout: Layout) -> None:
     path = write(tmp_path, layout)

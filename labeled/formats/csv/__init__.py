@@ -386,7 +386,6 @@ class TextReader(FileReader):
         self._chosen: list[int] = chosen.reshape(-1).tolist()
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        self.file().check()
         for some in groups_of(runs, self.chunk_rows):
             with naming_rows(self.source, int(some[0, 0]), int(some[-1, 1])):
                 values = self._parsed(some)
@@ -405,6 +404,7 @@ class TextReader(FileReader):
         begin, end = table.index.starts[block : block + 2].tolist()
         text = scratch("text", end - begin, begin)
         self.file().read_into(text, begin)
+        self.file().check()
         part, skipped = text, block * self.chunk_rows
         if len(rows) < min(self.chunk_rows, self.n_rows - skipped):
             starts, ends, _ = dialect.rows(text)

@@ -600,6 +600,7 @@ class ChunkedReader(FileReader):
                         raise self._damaged(band, at, str(fault)) from fault
 
     def _damaged(self, band: int, at: int, what: str) -> ReadError:
+        self.file().check()
         start = band * self.chunk_rows
         stop = min(start + self.chunk_rows, self.n_rows)
         return ReadError(

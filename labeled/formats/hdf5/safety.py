@@ -132,11 +132,15 @@ def h5_of(stamp: FileStamp) -> Iterator[h5py.File]:
     FileFormatError
         If it cannot be opened as HDF5.
     FileChangedError
-        If its size or modification time is not that of `stamp`.
+        If its size or modification time is not that of `stamp`, before or when something fails.
     """
     check_same(stamp)
-    with opened(stamp.path) as file:
-        yield file
+    try:
+        with opened(stamp.path) as file:
+            yield file
+    except LabeledError:
+        check_same(stamp)
+        raise
 
 
 MAX_SOFT_LINKS = 32

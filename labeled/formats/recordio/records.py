@@ -502,6 +502,7 @@ class RecordFile:
                 for a, b, at in zip(*parts, strict=True):
                     file.read_into(held[a:b], at)
             except (EOFError, OSError) as fault:
+                file.check()
                 where = f"records {rows[first]} to {rows[last - 1]} of {self.stamp.path!r}"
                 raise ReadError(f"{where} cannot be read: {fault}") from fault
             yield first, last, places, held
