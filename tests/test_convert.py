@@ -270,7 +270,11 @@ def test_files_of_xarray(tmp_path: Path, kind: str) -> None:
         out = labeled.convert(origin, tmp_path / "o.hdf5", example_dim="lat")
         np.testing.assert_array_equal(labeled.open_dataset(out)["mean"], data["mean"])
         return
-    with pytest.warns(labeled.LabeledWarning, match=r"\['mean'\] do not have the dim 'time'"):
+    origin = data.assign_coords(station=("place", ["a", "b"]))
+    with (
+        pytest.warns(labeled.LabeledWarning, match=r"\['mean'\] do not have the dim 'time'"),
+        pytest.warns(labeled.LabeledWarning, match=r"coordinates \['station'\] .* not written"),
+    ):
         out = labeled.convert(origin, tmp_path / "o.hdf5", example_dim="time")
     found = labeled.open_dataset(out).to_xarray()
     xr.testing.assert_equal(found["heat"].drop_vars("time"), data["heat"].T.drop_vars("time"))

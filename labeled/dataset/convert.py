@@ -487,12 +487,12 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
         usual = "batch" if "batch" in dims else dims[0]
         example_dim = str(unlimited[0]) if len(unlimited) == 1 else usual
     check_known("example_dim= names", [example_dim], dims, "a dim of any variable", DimsError)
-    having = [name for name, array in dataset.data_vars.items() if example_dim in array.dims]
-    without = sorted(str(name) for name in dataset.data_vars if name not in having)
+    without = [name for name, array in dataset.data_vars.items() if example_dim not in array.dims]
     if without:
-        warn(f"variables {without} do not have the dim {example_dim!r} of examples: left out")
-    kept = dataset[having].transpose(example_dim, ...)
-    for each in (kept, *(kept[name] for name in having)):
+        names = sorted(map(str, without))
+        warn(f"variables {names} do not have the dim {example_dim!r} of examples: left out")
+    kept = dataset.drop_vars(without).transpose(example_dim, ...)
+    for each in (kept, *kept.data_vars.values()):
         each.attrs.pop("coordinates", None)
     return _Origin("xarray", kept)
 
