@@ -279,7 +279,7 @@ def test_integers_are_never_rounded_unasked(tmp_path, large):
     assert values_of(gaps, dtype={"id": str})["id"] == [str(large), "", "8"]
 
 
-@pytest.mark.parametrize("large", [10**20 + 1, -(10**20) - 1, 2**64])
+@pytest.mark.parametrize("large", [10**20 + 1, -(10**20) - 1, 2**64, "+9007199254740993"])
 def test_integers_that_no_dtype_holds_are_text_unless_floats_hold_them(tmp_path, large):
     ids = [str(large), "", "-3"]
     found = values_of(put(tmp_path / "a.csv", "id,x\n" + "".join(f"{one},1\n" for one in ids)))
@@ -335,6 +335,9 @@ def test_text_of_other_encodings(tmp_path, encoding):
     if encoding == "latin-1":
         with pytest.raises(FileFormatError, match=r"not UTF-8: .*; pass .*'latin-1'"):
             labeled.open_dataset(put(tmp_path / "b.csv", "größe,x\n1,2\n".encode("latin-1")))
+        path = put(tmp_path / "c.csv", "x,word\n1,no\n2,süß\n".encode("latin-1"))
+        with pytest.warns(LabeledWarning, match=r"not UTF-8, as in b'.*s\\xfc.*encoding='latin-1'"):
+            assert labeled.open_dataset(path)["word"].values[1] == "s\udcfc\udcdf"
 
 
 # what is wrong

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from labeled.errors import FileFormatError, ReadError, check_known, listed
+from labeled.errors import FileFormatError, ReadError, check_known, listed, warn
 from labeled.formats.bytesource import is_packed, open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
@@ -203,6 +203,15 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
         sample = int(np.searchsorted(cuts, at, "right")) - 1
         line = line_at(stamp, int(begins[sample] + at - cuts[sample]))
         raise FileFormatError(f"line {line} of {stamp.path!r}: {fault}") from None
+    try:
+        if dialect.encoding == "utf-8":  # the parser decodes others, and refuses what they lack
+            str(text.data, "utf-8")
+    except UnicodeDecodeError as fault:
+        near = fault.object[max(fault.start - 20, 0) : fault.start + 20]
+        warn(
+            f"{stamp.path!r} holds text that is not UTF-8, as in {near!r}, whose bytes are read as "
+            "surrogate escapes; pass encoding='latin-1', 'cp1252' or whatever it is"
+        )
     columns = zip(dialect.names, table.columns, strict=True)
     return [_inferred(name, values, text, dialect) for name, values in columns]
 
@@ -211,8 +220,8 @@ def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
     """Return a column with the type that pyarrow infers from values of it."""
     kinds, kind, is_large = arrow().types, values.type, False
     ends = arrow(".compute").min_max(values).as_py() if kinds.is_floating(kind) else {}
-    if any(abs(end or 0) >= 2**63 for end in ends.values()):
-        try:  # pyarrow infers no uint64
+    if any(abs(end or 0) >= 2**53 for end in ends.values()):
+        try:  # pyarrow infers no uint64, and takes integers with a plus sign for floats
             values = dialect.parse(text, {name: arrow().uint64()}).column(0)
         except RowError:  # ids of so many digits stay what they are
             words = dialect.parse(text, {name: arrow().string()}).column(0)
@@ -232,7 +241,7 @@ def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
 
 def _would_be_rounded(words: Collection[str]) -> bool:
     """Whether fields are all integers, of which floats do not hold some."""
-    is_whole = all(re.fullmatch(r"-?\d{1,300}", word.strip()) for word in words)
+    is_whole = all(re.fullmatch(r"[-+]?\d{1,300}", word.strip()) for word in words)
     return is_whole and any(int(word) != float(word) for word in words)
 
 

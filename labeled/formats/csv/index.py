@@ -98,7 +98,8 @@ class TextOptions:
         samples of the file decide, as pyarrow infers types: int64, uint64 (integers too large for
         int64, such as ids), float64, bool, datetime64[ns] (dates and times in ISO 8601,
         ``2026-11-20`` or ``2026-11-20 12:30:00``; those with a zone become times of UTC) or text.
-        Integers that neither dtype holds are text, unless float64 holds each exactly.
+        Integers that neither dtype holds, or with a plus sign, are text, unless float64 holds each
+        exactly.
         Integers become float64 where some are missing, or beside floats; if float64 would round
         them, they stay apart as far as samples tell, and are an error elsewhere. Any datetime64
         means datetime64[ns].
@@ -111,6 +112,7 @@ class TextOptions:
         Lines to skip at the beginning of the file.
     encoding : str
         Of names and text: "utf-8", or another that contains ASCII, such as "latin-1" or "cp1252".
+        Values that are not UTF-8 come as Python's surrogate escapes, and a warning says so.
     decimal : str
         The decimal point of numbers, such as "," where ";" separates fields.
     """
