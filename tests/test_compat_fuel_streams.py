@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import islice
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import numpy as np
@@ -61,6 +62,16 @@ def test_requests_can_be_pickled_halfway():
         running = scheme.get_request_iterator()
         next(running)
         assert list(pickle.loads(pickle.dumps(running))) == list(running)
+
+
+def test_an_epoch_that_is_left_draws_as_much_as_a_whole_one():
+    for n in (0, 1, 4, 6):  # batches taken of the first epoch
+        scheme = ConcatenatedScheme([SequentialScheme(5, 2), ShuffledScheme(9, 3)])
+        first = scheme.get_request_iterator()
+        assert len(list(islice(first, n))) == n
+        rng = np.random.RandomState(1)
+        _, second = rng.permutation(9), rng.permutation(9).tolist()
+        assert requests(scheme)[3:] == [second[:3], second[3:6], second[6:]]
 
 
 # ---------------------------------------------------------------- datasets

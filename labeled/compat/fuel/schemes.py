@@ -79,22 +79,23 @@ def _next_batch(rows: Iterator[int], size: int, sort: bool) -> list[int]:
 
 
 class ChainedRequests:
-    """Iterators of requests one after another; the next is made when it is its turn."""
+    """Iterators of requests one after another.
+
+    All are made at once: what they draw does not depend on whether the epoch is finished.
+    """
 
     def __init__(self, schemes: Iterable[IterationScheme]) -> None:
-        self.schemes = list(schemes)
-        self.current: Iterator[Any] = iter(())
+        self.iterators = [scheme.get_request_iterator() for scheme in schemes]
 
     def __iter__(self) -> ChainedRequests:
         return self
 
     def __next__(self) -> Any:
-        for request in self.current:
-            return request
-        if not self.schemes:
-            raise StopIteration
-        self.current = self.schemes.pop(0).get_request_iterator()
-        return next(self)
+        while self.iterators:
+            for request in self.iterators[0]:
+                return request
+            del self.iterators[0]
+        raise StopIteration
 
 
 class ConstantScheme(BatchSizeScheme):
