@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
@@ -95,6 +96,23 @@ def test_big_endian_and_strings_keep_their_dtype(tmp_path, mode):
             for found, expected in zip(read(dataset, request), values.values(), strict=True):
                 assert found.dtype == expected.dtype
                 assert_array_equal(found, expected[request])
+
+
+@pytest.mark.parametrize("mode", ["r", "r+"])  # by range, and through the handle
+def test_names_need_not_be_utf_8(tmp_path, mode):
+    source, split, path = b"\xe9", b"tr\xe9", os.fsencode(tmp_path / "a") + b"\xe9.h5"
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f[source] = FEATURES
+        table = H5PYDataset.create_split_array({"t--": {"x": (10, 30)}})
+        table["split"], table["source"] = split, source
+        f.attrs["split"] = table
+    os.rename(tmp_path / "a.h5", path)
+    with h5py.File(path, mode) as f:
+        for given in (f, path):
+            dataset = H5PYDataset(given, (os.fsdecode(split),), sources=(os.fsdecode(source),))
+            assert dataset.axis_labels == {os.fsdecode(source): ("", "")}
+            again = dataset if given is f else pickle.loads(pickle.dumps(dataset))
+            assert_array_equal(read(again, [4, 0])[0], FEATURES[[14, 10]])
 
 
 def test_a_window_of_arrays_in_a_group(tmp_path):

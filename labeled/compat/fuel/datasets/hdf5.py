@@ -32,7 +32,7 @@ from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
 from labeled.formats.hdf5.headers import describe
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
-from labeled.formats.hdf5.safety import to_text
+from labeled.formats.hdf5.safety import to_bytes, to_text
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
 from labeled.selection import Selection
@@ -114,7 +114,7 @@ class H5PYDataset(Dataset):
     ) -> None:
         given = isinstance(file_or_path, h5py.File)
         self.external_file_handle = file_or_path if given else None
-        self.path = file_or_path.filename if given else cache_file(os.fspath(file_or_path))
+        self.path = file_or_path.filename if given else cache_file(os.fsdecode(file_or_path))
         named = not isinstance(which_sets, str) and all(isinstance(one, str) for one in which_sets)
         check(named, f"which_sets are names of splits, found {which_sets!r}")
         self.which_sets, self.sort_indices = which_sets, sort_indices
@@ -447,7 +447,7 @@ class StoredRows:
     """
 
     def __init__(self, file: h5py.File, name: str) -> None:
-        self.dataset, self.parts = file[name], parts_of(file, name)
+        self.dataset, self.parts = file[to_bytes(name)], parts_of(file, name)
         self.shape: tuple[int, ...] = (rows_of(file, name), *self.dataset.shape[1:])
         self.dtype: np.dtype[Any] = self.dataset.dtype
         self.source = _source(file, name)
@@ -491,7 +491,7 @@ def _source(file: h5py.File, name: str) -> Source | None:
         return None
     opening = Opening(file["/"], stamp_of(file.filename), Options(), name_all=True)
     try:
-        header = describe(opening, ArrayInfo(name, name, file[name])).header
+        header = describe(opening, ArrayInfo(name, name, file[to_bytes(name)])).header
     except DimsError:  # axes of one name, which native sources have not
         return None
     plain = header.storage in ("contiguous", "chunked", "empty") and not header.dtype.hasobject
@@ -513,9 +513,9 @@ def parts_of(file: h5py.File, name: str) -> dict[str, h5py.Dataset]:
     ValueError
         If examples have shapes of their own, and the source more axes than one.
     """
-    dataset, parts = file[name], dict[str, h5py.Dataset]()
+    dataset, parts = file[to_bytes(name)], dict[str, h5py.Dataset]()
     if dataset.shape and is_flat(dataset):
-        parts = {role: file[path] for role, path in part_paths(dataset, name).items()}
+        parts = {role: file[to_bytes(path)] for role, path in part_paths(dataset, name).items()}
     elif dataset.shape and "shapes" in [*dataset.dims[0].keys()]:
         parts = {"shapes": dataset.dims[0]["shapes"]}
     check(not parts or dataset.ndim == 1, f"examples of {name!r} lie along {dataset.ndim} axes")
@@ -525,15 +525,16 @@ def parts_of(file: h5py.File, name: str) -> dict[str, h5py.Dataset]:
 def rows_of(file: h5py.File, name: str) -> int:
     """Return how many examples a source has."""
     parts = parts_of(file, name)
-    return len(parts["offsets"]) - 1 if "offsets" in parts else len(file[name])
+    return len(parts["offsets"]) - 1 if "offsets" in parts else len(file[to_bytes(name)])
 
 
 def labels_of(file: h5py.File, name: str) -> tuple[str, ...]:
     """Return the names of a source's axes; a name that is not set is empty."""
-    dims, parts = file[name].dims, parts_of(file, name)
+    dataset, parts = file[to_bytes(name)], parts_of(file, name)
     if "offsets" in parts:
-        return example_dims(file[name], parts["shapes"].shape[1] if "shapes" in parts else 1)
-    own = tuple(dim.label for dim in dims)
+        return example_dims(dataset, parts["shapes"].shape[1] if "shapes" in parts else 1)
+    own = tuple(dim.label for dim in dataset.dims)
     if not parts:
         return own
-    return (own[0], *(to_text(bytes(label)) for label in dims[0]["shape_labels"][...].tolist()))
+    listed = dataset.dims[0]["shape_labels"][...].tolist()
+    return (own[0], *(to_text(bytes(label)) for label in listed))
