@@ -481,3 +481,15 @@ def test_fill_values_and_enumerations_stay(tmp_path: Path, order: str) -> None:
         assert (new["x"][10:] == -1.5).all()
         np.testing.assert_array_equal(new["x"][5:10], stored["x"])
         np.testing.assert_array_equal(new["mass"][5:], stored["mass"])
+
+
+@pytest.mark.parametrize("netcdf", [True, False])
+def test_a_file_without_dimension_scales_gets_none(tmp_path: Path, netcdf: bool) -> None:
+    data = {"x": np.arange(12.0).reshape(6, 2), "r": [[1, 2], [3], [], [4], [5], [6]]}
+    splits = {"a": (0, 3), "b": [5, 3]}
+    path = labeled.write(tmp_path / "a", data, splits, netcdf=netcdf, ragged="fuel")
+    copy = labeled.repack(path, tmp_path / "b")
+    labeled.append(copy, {name: values[:2] for name, values in data.items()})
+    with h5py.File(path) as old, h5py.File(copy) as new:
+        assert [*new] == [*old]
+        assert [len(axis) for axis in new["x"].dims] == [int(netcdf)] * 2

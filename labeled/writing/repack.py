@@ -203,7 +203,8 @@ def rewrite(
     rows = None if order is None else order.__getitem__
     extras = extras_of(header, rows, storage.effort()[0] // 4)
     attrs = storable("the file", header.attrs)
-    new = Planned(plan, table, attrs, header.kind != "plain", extras, counted, check)
+    netcdf = header.kind != "plain" and extras.has_scales
+    new = Planned(plan, table, attrs, netcdf, extras, counted, check)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
     name = os.path.basename(stored.target)
     with progress_bar(storage.progress, n_bytes, f"{title} {name}") as advance:

@@ -53,6 +53,7 @@ class Extras:
     along: Collection[str]  # datasets whose first axis counts examples
     order: Moved | None  # if rows change places: which old rows come to new positions
     budget: int  # bytes of a dataset along the example dim that may be in memory
+    has_scales: bool  # on axes of sources, as netCDF has them
     unlimited: Collection[str]  # dims of sources whose scales may grow
     user_block: bytes  # what the file begins with, as those of MATLAB do; HDF5 leaves it alone
 
@@ -206,11 +207,11 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             lost = [n for n in _referring(thing) if n != TABLE]
             if lost:
                 warn(f"attributes {lost} of {thing.name!r} in {where!r} hold references: left out")
-        growing = (one for one in scales if (one[2].dataset.maxshape or ())[:1] == (None,))
+        of_dims = [one for one in scales if one[2].name not in (SHAPES, SHAPE_LABELS)]
         unlimited = {
             header.sources[name].dims[axis]
-            for name, axis, scale in growing
-            if scale.name not in (SHAPES, SHAPE_LABELS)
+            for name, axis, scale in of_dims
+            if (scale.dataset.maxshape or ())[:1] == (None,)
         }
         along: set[str] = set()
         as_long: list[str] = []
@@ -229,8 +230,8 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             f"{as_long} of {where!r} are as long as the sources, but belong to none: they keep "
             "their order, while rows of sources change places"
         )
-    others = links, table.comments, along, order, budget, unlimited, user_block.tobytes()
-    return Extras(header, [*objects], *others)
+    others = along, order, budget, bool(of_dims), unlimited, user_block.tobytes()
+    return Extras(header, [*objects], links, table.comments, *others)
 
 
 def _obstacles(header: FileHeader) -> dict[str, str]:
