@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,27 @@ def test_append_batches_to_a_list_of_rows(tmp_path: Path) -> None:
     assert found.statistics("x")["n_rows"] == 23
     with h5py.File(path) as f:
         assert [name for name in f if name.endswith("indices")] == ["train_indices"]
+
+
+@pytest.mark.parametrize("split", ["listed", "last", "first", "new"])
+def test_batches_leave_no_split_without_statistics(tmp_path: Path, split: str) -> None:
+    data = rows(30)
+    parts = [{name: a[i : i + 5] for name, a in data.items()} for i in range(0, 30, 5)]
+    splits = {"listed": [6, 0, 3], "last": (7, 10), "first": (1, 3)}
+    path = labeled.write(tmp_path / "x", iter(parts[:2]), splits, chunks=4)
+    labeled.append(path, iter(parts[2:]), split=split)
+    with h5py.File(path) as file:
+        kept = json.loads(file["_labeled"].attrs["statistics"])["x"]["splits"]
+    ds = labeled.open_dataset(path)
+    assert kept.keys() == ds.splits.keys() == {*splits, split}
+    for name, found in kept.items():
+        array = ds.split(name)["x"].values
+        assert (found["n_rows"], found["min"], found["max"]) == (len(array), *_ends(array))
+        assert found["mean"] == pytest.approx(array.mean(), rel=1e-12)
+
+
+def _ends(array: np.ndarray) -> tuple[float, float]:
+    return float(array.min()), float(array.max())
 
 
 @pytest.mark.parametrize("ragged", ["flat", "fuel"])

@@ -108,7 +108,10 @@ def append(
         def check(_: str) -> None:
             check_same(header.stamp, "Append again")
 
-        rewrite(stored, inputs, table, options, check, "append to", counted=counted)
+        growing = None if new.batches is None else split
+        rewrite(
+            stored, inputs, table, options, check, "append to", counted=counted, growing=growing
+        )
     return os.path.realpath(where)
 
 

@@ -299,7 +299,7 @@ class PackingPlan:
         return max(rows // step, 1) * step
 
     def statistics(self, table: Splits | None) -> dict[str, Any]:
-        """Return what was measured, by source; of splits that got rows meanwhile, nothing."""
+        """Return what was measured, by source; of splits whose rows were not known, nothing."""
         return {
             name: tally.result({s: len(by.get(name, ())) for s, by in (table or {}).items()})
             for name, tally in self.tallies.items()

@@ -174,6 +174,7 @@ def rewrite(
     title: str,
     passes: int = 1,
     counted: Callable[[Mapping[str, int]], Splits | None] | None = None,
+    growing: str | None = None,
 ) -> str:
     """Write the rows of a file, or more, into a new file with whatever else the file holds.
 
@@ -191,6 +192,8 @@ def rewrite(
         How often the bytes of all rows are reported.
     counted : callable of numbers of rows, optional
         Returns the split table, where these are not known before.
+    growing : str, optional
+        The split that then gets all rows beyond those of `stored`.
     """
     header, order = stored.header, stored.order
     old: dict[str, SourceHeader] = {}
@@ -199,6 +202,9 @@ def rewrite(
         if fuel == (vlen_base(inputs.sources[name].dtype) is not None):  # stored as it was
             old |= datasets_of(source)
     plan = fitting(PackingPlan.of(inputs, storage, table, stored=old), storage.memory)
+    if growing is not None:
+        for name, tally in plan.tallies.items():
+            tally.go_on(growing, header.sources[name].n_rows)
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
     rows = None if order is None else order.__getitem__
     extras = extras_of(header, rows, storage.effort()[0] // 4)

@@ -14,6 +14,7 @@ Values that are not finite are counted and left out of everything else.
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -273,18 +274,23 @@ class Tally:
     """
 
     def __init__(self, splits: Mapping[str, Rows], *, decoded: bool = False) -> None:
-        ranges = {s: rows for s, rows in splits.items() if isinstance(rows, range)}
-        self._lists = {s: np.sort(rows) for s, rows in splits.items() if s not in ranges}
-        self._ranges, self._decoded = ranges, decoded
+        self._ranges = [(s, rows) for s, rows in splits.items() if isinstance(rows, range)]
+        lists = [(s, rows) for s, rows in splits.items() if not isinstance(rows, range)]
+        self._lists, self._decoded = {s: np.sort(rows) for s, rows in lists}, decoded
         self.found = dict.fromkeys((EVERY_ROW, *splits), Moments())
+
+    def go_on(self, split: str, start: int) -> None:
+        """Count all rows from `start` on among those of a split, besides those it has."""
+        self._ranges.append((split, range(start, sys.maxsize)))
+        self.found.setdefault(split, Moments())
 
     def parts(self, start: int, stop: int) -> list[Part]:
         """Return what to measure in a block: stretches between ends of splits, and lists."""
-        ends = {end for rows in self._ranges.values() for end in (rows.start, rows.stop)}
+        ends = {end for _, rows in self._ranges for end in (rows.start, rows.stop)}
         inside = sorted(end for end in ends if start < end < stop)
         out: list[Part] = []
         for a, b in pairwise([start, *inside, stop]):
-            names = [s for s, r in self._ranges.items() if r.start <= a and b <= r.stop]
+            names = [s for s, r in self._ranges if r.start <= a and b <= r.stop]
             out.append(((EVERY_ROW, *names), slice(a - start, b - start)))
         for name, rows in self._lists.items():
             first, last = np.searchsorted(rows, (start, stop))
