@@ -124,6 +124,28 @@ def _dims(path: str) -> dict[str, tuple[str, ...]]:
         }
 
 
+@pytest.mark.parametrize("ragged", ["flat", "fuel"])
+def test_lists_without_rows_fit_every_source(tmp_path: Path, ragged: Any) -> None:
+    data = {
+        "n": np.arange(3, dtype=">i2"),
+        "yes": [True, False, True],
+        "when": np.array(["2026-11-20", "NaT", "1999-12-31"], "M8[s]"),
+        "word": ["a", "b", ""],
+        "x": np.zeros((3, 2, 4), np.uint8),
+        "r": labeled.Ragged.of([np.zeros((i, 2), "i2") for i in range(3)]),
+    }
+    path = labeled.write(tmp_path / "x", data, {"a": (0, 3)}, ragged=ragged)
+    before = labeled.open_dataset(path)
+    found, dims, dtypes = before["when"].values, before.dims, before.dtypes
+    none: dict[str, Any] = {name: [] for name in data}
+    labeled.append(path, none, split="a")
+    after = labeled.open_dataset(path)
+    assert (after.dims, after.dtypes, after.split("a").n_rows) == (dims, dtypes, 3)
+    np.testing.assert_array_equal(after["when"].values, found)
+    with pytest.raises(ArrayError, match="'y'"):
+        labeled.append(path, none | {"y": []})
+
+
 def test_append_to_a_file_of_plain_h5py_keeps_its_comments(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with h5py.File(path, "w") as f:
