@@ -104,6 +104,20 @@ def test_missing_labels_are_no_class_and_can_be_left_out_as_shown(gaps, call):
     call(eval(remedy, {"ds": gaps, "np": np}))
 
 
+def test_packed_labels_and_weights_count_as_what_they_mean(tmp_path):
+    with h5py.File(tmp_path / "p.hdf5", "w") as f:
+        f["w"] = np.repeat(np.array([2, 5], "i2"), 50)  # 0 and 1.5
+        f["w"].attrs.update(scale_factor=0.5, add_offset=-1.0)
+        f["y"] = np.repeat(np.array([-1, 0, 1, 2], "i2"), 25)
+        f["y"].attrs["_FillValue"] = np.int16(-1)
+    ds = labeled.open_dataset(tmp_path / "p.hdf5")
+    drawn = np.concatenate([batch.rows for batch in ds.batches(20, weights="w", seed=1)])
+    assert drawn.min() >= 50
+    for loader in (ds, ds.load()):
+        with pytest.raises(LabeledError, match="'y'.*holds NaN in 25 rows, which is not a class"):
+            loader.batches(20, balance="y", seed=1)
+
+
 def test_one_hot_labels_in_floats_are_made_as_shown(gaps):
     known = gaps.subset(~np.isnan(gaps["y"].values.ravel()))
     with pytest.raises(LabeledError, match="this is float32") as caught:

@@ -439,7 +439,7 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units,
 def read_values(
     option: str, name: Any, sources: Sources, selections: Selections, *, classes: bool = True
 ) -> npt.NDArray[Any]:
-    """Read the stored values of a source of one value a row, in the order of the selected rows.
+    """Read and decode a source of one value a row, in the order of the selected rows.
 
     Errors begin with `option`, the argument that names the source. NaN is none of `classes`.
     """
@@ -451,7 +451,7 @@ def read_values(
         hint = did_you_mean(str(name), able or sources)
         raise LoaderError(f"{option}={name!r} is not a source of one value a row; {hint}")
     source = sources[name]
-    values = load_rows(source, selections[name]).reshape(len(selections[name]))
+    values = source.decode(load_rows(source, selections[name])).reshape(len(selections[name]))
     if classes:
         shown = f"ds[{name!r}].values" + ".ravel()" * bool(source.row_shape)
         check_classes(source.where, values, shown, LoaderError)
