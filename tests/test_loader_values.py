@@ -114,8 +114,17 @@ def test_packed_labels_and_weights_count_as_what_they_mean(tmp_path):
     drawn = np.concatenate([batch.rows for batch in ds.batches(20, weights="w", seed=1)])
     assert drawn.min() >= 50
     for loader in (ds, ds.load()):
-        with pytest.raises(LabeledError, match="'y'.*holds NaN in 25 rows, which is not a class"):
+        with pytest.raises(LabeledError, match=r"'y'.*holds NaN in 25 rows, which is not a class"):
             loader.batches(20, balance="y", seed=1)
+
+
+def test_times_are_padded_with_nan_as_nat():
+    times = np.arange(5).astype("M8[ns]")
+    for given in (times, times - times[0]):
+        *_, last = labeled.batches({"t": given}, 3, last="pad", pad_value=float("nan"))
+        np.testing.assert_array_equal(np.isnat(last["t"].values), [False, False, True])
+        with pytest.raises(LabeledError, match=r"pad_value=1000.* is not a value of dtype"):
+            labeled.batches({"t": given}, 3, last="pad", pad_value=10**30)
 
 
 def test_one_hot_labels_in_floats_are_made_as_shown(gaps):

@@ -213,11 +213,10 @@ def _factor(source: Source, dtype: np.dtype[Any] | None, option: str, value: Any
 
 def padding_of(dtype: np.dtype[Any], value: Any) -> Any:
     """Return what fills padded rows: `value`, or for the default 0 what is empty of a kind."""
-    if not isinstance(value, int | float) or value != 0:
-        return value
     if dtype.kind in "mMSU":
-        return fill_of(0, dtype)
-    return "" if dtype.kind == "O" else value
+        return fill_of(value, dtype)
+    is_default = isinstance(value, int | float) and value == 0
+    return "" if is_default and dtype.kind == "O" else value
 
 
 def can_hold(dtype: np.dtype[Any], value: Any) -> bool:

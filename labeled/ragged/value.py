@@ -379,7 +379,7 @@ def fill_of(value: Any, dtype: np.dtype[Any]) -> Any:
     try:
         with np.errstate(all="ignore"):
             held = given.astype(dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         held = np.zeros(1, dtype)  # so that it is refused
     same = held.shape == () and bool((held == given) | ((held != held) & (given != given)))
     if not same and not (dtype.kind in "fc" and held.shape == () and np.isfinite(held)):
