@@ -142,7 +142,9 @@ def check_keywords(title: str, given: Iterable[str], *known: Iterable[str]) -> N
 
 
 def as_array(name: str, values: Any, error: type[LabeledError] = ArgumentError) -> npt.NDArray[Any]:
-    """Return values as an array; refuse lists of unequal lengths, which make none."""
+    """Return values as an array; refuse masks, and lists of unequal lengths, which make none."""
+    if np.ma.is_masked(values):
+        raise error(f"{name} has masked values; leave them out with .compressed() or fill them in")
     try:
         return np.asarray(values)
     except ValueError:
@@ -162,7 +164,7 @@ def check_classes(
     name : str
         How the caller writes the labels.
     """
-    missing = int(np.isnan(values).sum()) if values.dtype.kind == "f" else 0
+    missing = int(np.isnan(values).sum()) if values.dtype.kind in "fmM" else 0
     if missing:
         rows = "1 row" if missing == 1 else f"{missing:,} rows"
         raise error(

@@ -243,8 +243,6 @@ def as_positions(request: Request, n: int, what: str = "row") -> range | Rows:
             f"cannot select rows by {request!r}; pass a slice, a list of integers or a boolean "
             "mask; [r] selects the single row r"
         )
-    if np.ma.is_masked(request):
-        raise SelectionTypeError("cannot select masked rows; leave them out with .compressed()")
     array = as_array("rows", request, SelectionTypeError)
     if array.dtype == np.bool_:
         if array.shape != (n,):

@@ -60,6 +60,10 @@ def ds(tmp_path_factory):
         ({"weights": np.ones(N), "shuffle": True}, "leave shuffle out"),
         ({"weights": np.ones(N), "last": "pad"}, "leave last out"),
         ({"weights": np.ones(3)}, rf"weights has shape \(3,\), but there are {N} rows"),
+        ({"weights": np.ones(N, "m8[s]")}, r"weights of timedelta64\[s\] are not numbers"),
+        ({"weights": np.full(N, "1")}, "weights of <U1 are not numbers"),
+        ({"weights": np.ones(N) + 1j}, "weights of complex128 are not numbers"),
+        ({"weights": np.ma.masked_less(np.arange(N), 3)}, "weights has masked values"),
         ({"weights": "aa"}, "weights='aa' is not a source of one value a row"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         (

@@ -176,7 +176,12 @@ def test_requests_name_rows(dataset, item, rows):
         (range(-1, 3), SelectionError, "row -1"),
         ([True, False], SelectionTypeError, "a list of rows"),
         ([[1], [2]], SelectionTypeError, "a list of rows"),
+        ([[1], [2, 3]], SelectionTypeError, "several lengths form no array"),
         ("rows", SelectionTypeError, "a list of rows"),
+        (slice(0, 4, 0), SelectionTypeError, "does not say which rows.*no step 0"),
+        ([2**63], SelectionError, "row 9223372036854775808 of a batch is more than 63 bits hold"),
+        (slice(2**70, 2**70 + 2), SelectionError, "asks for row 1180591620717411303425"),
+        (np.ma.array([1, 2], mask=[0, 1]), SelectionTypeError, "masked values"),
     ],
 )
 def test_what_names_no_rows_is_refused(dataset, item, error, words):

@@ -87,7 +87,7 @@ def test_ranges_compose_without_spelling_out_rows(tmp_path):
         (range(3, 7), SelectionError, "row 6"),
         (range(6, 2, -1), SelectionError, "row 6"),
         (range(7, 8), SelectionError, "row 7"),
-        (np.ma.array([1, 2], mask=[0, 1]), SelectionTypeError, r"masked rows.*\.compressed\(\)"),
+        (np.ma.array([1, 2], mask=[0, 1]), SelectionTypeError, r"masked values.*\.compressed\(\)"),
     ],
 )
 def test_bad_requests_are_refused(opened, request_, kind, words):

@@ -53,7 +53,7 @@ class ListedBatches:
 
     def __repr__(self) -> str:
         n, shown = len(self), ", ".join(map(reprlib.repr, self.requests[:3]))
-        n_rows = rows_of_requests(self.requests)[1].size
+        n_rows = sum(map(_length, self.requests))
         return f"<{n:,} listed batches, {n_rows:,} rows: {shown}{', ...' * (n > 3)}>"
 
     def __len__(self) -> int:
@@ -67,11 +67,22 @@ class ListedBatches:
 
     @cached_property
     def batch_rows(self) -> int:
-        return int(np.diff(rows_of_requests(self.requests)[0]).max(initial=0))
+        return max(map(_length, self.requests), default=0)
 
     @cached_property
     def digest(self) -> str:
         return digest_of(*rows_of_requests(self.requests))
+
+
+def _length(request: Request) -> int:
+    return request.stop - request.start if isinstance(request, slice) else len(request)
+
+
+def last_row(request: Request) -> int:
+    """Return the highest row of a batch, -1 if it has none; a slice is not spelled out for it."""
+    if isinstance(request, slice):
+        return int(request.stop - 1) if _length(request) else -1
+    return int(np.max(request, initial=-1))
 
 
 def rows_of_requests(requests: Iterable[Request]) -> tuple[IntArray, IntArray]:
@@ -100,7 +111,7 @@ def as_request(item: Any) -> Request:
     SelectionTypeError
         If it is none of these.
     SelectionError
-        If a row is negative: a sampler does not know how many rows there are.
+        If a row is negative (a sampler does not know how many rows there are), or 2**63 or more.
 
     Examples
     --------
@@ -110,19 +121,22 @@ def as_request(item: Any) -> Request:
     if isinstance(item, slice):
         try:
             item = range(item.start or 0, item.stop, 1 if item.step is None else item.step)
-        except TypeError:
-            said = f"{item} does not say which rows; give it a whole start and stop"
+        except (TypeError, ValueError):
+            said = f"{item} does not say which rows; give it a whole start and stop, and no step 0"
             raise SelectionTypeError(said) from None
     if isinstance(item, range) and item.step == 1 and item.start >= 0:
         return slice(item.start, max(item.start, item.stop))
-    rows = np.asarray(item)
+    rows = as_array("a batch", item, SelectionTypeError)
     if rows.size == 0 and not isinstance(item, np.ndarray):
         rows = rows.astype(np.int64)
     if rows.ndim > 1 or rows.dtype.kind not in "iu":
         raise SelectionTypeError(f"a batch is a slice or a list of rows, not {reprlib.repr(item)}")
-    rows = np.atleast_1d(rows).astype(np.int64)
+    rows = np.atleast_1d(rows)
     if rows.size and rows.min() < 0:
         raise SelectionError(f"row {rows.min()} of a batch is negative; samplers count from 0")
+    if rows.size and rows.max() > np.iinfo(np.int64).max:
+        raise SelectionError(f"row {rows.max()} of a batch is more than 63 bits hold")
+    rows = rows.astype(np.int64)
     rows.flags.writeable = False
     return rows
 

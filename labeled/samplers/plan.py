@@ -29,7 +29,7 @@ from typing import Literal
 import numpy as np
 
 from labeled.errors import SelectionError
-from labeled.samplers.listed import rows_of_requests
+from labeled.samplers.listed import last_row, rows_of_requests
 from labeled.samplers.permutation import ORDER_VERSION, IntArray
 from labeled.samplers.units import ListedUnits
 from labeled.samplers.windows import Order, Window, WindowOrder, even_share, shard_bounds
@@ -193,14 +193,13 @@ class SampledPlan(EpochPlan):
         order = self.order
         assert order.sampler is not None
         requests = tuple(order.sampler.at_epoch(order.epoch))[self._own]
-        edges, rows = rows_of_requests(requests)
-        highest = rows.max(initial=-1)
+        highest = max(map(last_row, requests), default=-1)
         if highest >= order.n_rows:
             raise SelectionError(
                 f"the sampler asks for row {highest} in epoch {order.epoch}, but there are "
                 f"{order.n_rows} rows"
             )
-        return edges, rows
+        return rows_of_requests(requests)
 
     @cached_property
     def parts(self) -> list[tuple[WindowOrder, int, int]]:

@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import as_array
 from labeled.errors import LoaderError
 from labeled.samplers.listed import Sampler
 from labeled.samplers.permutation import Permutation, digest_of, explicit_permutation, key_of
@@ -288,10 +289,13 @@ def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
 
 def valid_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
     """Return weights as float64, or say what is wrong with them."""
+    given = as_array("weights", weights, LoaderError)
     try:
-        found: FloatArray = np.asarray(weights, np.float64)
-    except (TypeError, ValueError) as error:
-        raise LoaderError(f"weights={weights!r} are not numbers; pass one per row") from error
+        if given.dtype.kind not in "biufO":  # NumPy makes numbers of times and texts, too
+            raise TypeError
+        found: FloatArray = given.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        raise LoaderError(f"weights of {given.dtype} are not numbers; pass one per row") from None
     if found.shape != (n_rows,):
         raise LoaderError(
             f"weights has shape {found.shape}, but there are {n_rows} rows; pass one weight per row"
