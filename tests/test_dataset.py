@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+from fractions import Fraction
 
 import h5py
 import numpy as np
@@ -353,6 +354,9 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
     train, test = dataset.subset(slice(10, None)).train_test_split(train_size=0.5, groups="who")
     assert not set(train["who"].values) & set(test["who"].values)
     assert train.n_rows + test.n_rows == 90
+    first, after = dataset.train_test_split(Fraction(1, 5), 0.3, shuffle=False)
+    assert [*first["y"].values, *after["y"].values] == y[:50].tolist()
+    assert (first.n_rows, after.n_rows) == (30, 20)
     both = dataset.train_test_split(0.1, 0.2)
     assert [part.n_rows for part in both] == [20, 10]
     for wrong, words in [
@@ -361,6 +365,9 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
         ({"test_size": 101}, "101"),
         ({"stratify": "y", "groups": "who"}, "group"),
         ({"stratify": np.linspace(0, 1, 100)}, "another number in each row.*bins"),
+        ({"stratify": np.array(["NaT", "2000"] * 50, "M8[s]")}, "NaN in 50 rows"),
+        ({"groups": np.array(["a", None] * 50)}, "groups= holds values that cannot be compared"),
+        ({"groups": np.ma.masked_less(who, 3)}, "groups has masked values"),
     ]:
         with pytest.raises(SplitError, match=words):
             dataset.train_test_split(**wrong)

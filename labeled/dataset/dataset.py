@@ -297,7 +297,7 @@ class Dataset(Viewed):
             Classes to divide in equal proportion, or groups of rows to keep together: a source,
             which is read now, or one value per row.
         shuffle : bool
-            Draw rows at random; False takes the first for training, the last for testing.
+            Draw rows at random; False takes the first for training, the next for testing.
         seed, random_state : int, optional
             The same seed, rows and sizes give the same datasets; 0 by default. Two names for one
             thing.

@@ -284,4 +284,12 @@ def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[A
         raise SplitError(
             f"{option}= has shape {values.shape}; it must be one value for each of {n_rows} rows"
         )
+    if values.dtype.kind == "O":
+        try:
+            np.sort(values.reshape(-1))
+        except TypeError as error:
+            raise SplitError(
+                f"{option}= holds values that cannot be compared ({error}); give numbers or texts "
+                "alone, and leave out rows without one"
+            ) from None
     return values.reshape(-1)

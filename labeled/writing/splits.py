@@ -26,6 +26,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -325,14 +326,15 @@ def _rule(name: str, rule: Any, n_rows: int) -> Any:
         except ValueError:
             raise SplitError(f"split {name!r} has the rule {rule!r}; {HELP}") from None
         rule = int(rule) if rule.isdecimal() else number / 100 if rule.endswith("%") else number
-    if isinstance(rule, float | np.floating):
-        if not 0 <= rule <= 1:
-            raise SplitError(f"split {name!r} has the share {rule:g}; a share is from 0 to 1")
-        return float(rule)
     if isinstance(rule, int | np.integer):
         if not 0 <= rule <= n_rows:
             raise SplitError(f"split {name!r} asks for {rule} rows, but there are {n_rows}")
         return int(rule)
+    if isinstance(rule, Real):
+        share = float(rule)
+        if not 0 <= share <= 1:
+            raise SplitError(f"split {name!r} has the share {share:g}; a share is from 0 to 1")
+        return share
     return rule
 
 
