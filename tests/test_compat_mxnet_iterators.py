@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import xarray as xr
 from record_files import pictures, write_records
 
 from labeled.compat import mxnet
@@ -361,10 +362,15 @@ def test_shuffles_accumulate_and_keep_labels_with_their_data():
             ArrayError,
             "type: list; give an array, a .name, array. pair or",
         ),
+        (ROWS * 1j, (), {}, ArrayError, "Invalid data argument type: ndarray"),
+        (ROWS.astype(str), (), {}, ArrayError, "of real numbers"),
+        (("x", np.array(1.0)), (), {}, ArrayError, "Invalid data argument type: tuple"),
+        (xr.DataArray(ROWS), (), {}, ArrayError, "Invalid data argument type: DataArray"),
         ([], (), {}, ArrayError, "at least one"),
         (ROWS, np.arange(4), {}, ArrayError, "'softmax_label' has 4 samples, 'data' has 15"),
         (ROWS, (), {"batch_size": 16}, LoaderError, "from 0 to"),
         (ROWS, (), {"batch_size": -1}, LoaderError, "from 0 to"),
+        (ROWS, (), {"batch_size": 2.5}, LoaderError, "must be a whole number"),
     ],
 )
 def test_what_array_providers_refused(data, label, options, error, words):

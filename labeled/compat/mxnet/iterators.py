@@ -32,6 +32,7 @@ import numpy.typing as npt
 from labeled.compat.errors import require
 from labeled.compat.mxnet.parameters import Version
 from labeled.errors import ArrayError, FileFormatError, LoaderError, UnknownNameError, did_you_mean
+from labeled.loader.options import integer
 from labeled.providers.batch import BatchAxis, batch_axis_of
 
 Array = npt.NDArray[Any]
@@ -456,7 +457,7 @@ class ArrayDataProvider(AbstractDataProvider):
         for name, one in (*named[0], *named[1]):
             if one.shape[axis] != n:
                 raise ArrayError(f"{name!r} has {one.shape[axis]} samples, {first!r} has {n}")
-        if not 0 <= batch_size <= n:
+        if not 0 <= integer("batch_size", batch_size) <= n:
             raise LoaderError(f"batch_size={batch_size} must be from 0 to {n} samples")
         self.n_samples, self.batch_size = n, batch_size or n
         self._shuffle = shuffle
@@ -514,21 +515,21 @@ class ArrayDataProvider(AbstractDataProvider):
 def _named(given: Any, name: str, what: str) -> Named:
     """Return (name, float32 array) pairs of one of the forms that were taken."""
     pairs = given
-    if isinstance(given, np.ndarray) or (given and _is_array(given)):
+    if _is_array(given):
         pairs = ((name, given),)
     elif _is_pair(given):
         pairs = (given,)
     if not isinstance(pairs, list | tuple) or not all(map(_is_pair, pairs)):
-        wrong = f"Invalid {what} argument type: {type(given).__name__}"
-        raise ArrayError(f"{wrong}; give an array, a (name, array) pair or a list of pairs")
+        wrong = f"Invalid {what} argument type: {type(given).__name__}; give an array"
+        raise ArrayError(f"{wrong}, a (name, array) pair or a list of pairs, of real numbers")
     return [(key, np.asarray(array, np.float32)) for key, array in pairs]
 
 
 def _is_array(given: Any) -> bool:
-    """Whether something is an array, or a list of numbers."""
-    if not isinstance(given, list):
-        return isinstance(given, np.ndarray)
-    return all(isinstance(n, int | float | np.number | np.bool_) for n in given)
+    """Whether something is an array of real numbers, or a list of them."""
+    if isinstance(given, list):
+        return bool(given) and all(isinstance(n, int | float | np.number | np.bool_) for n in given)
+    return isinstance(given, np.ndarray) and given.ndim > 0 and given.dtype.kind in "biuf"
 
 
 def _is_pair(given: Any) -> bool:
