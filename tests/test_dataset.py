@@ -359,6 +359,9 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
     assert (first.n_rows, after.n_rows) == (30, 20)
     both = dataset.train_test_split(0.1, 0.2)
     assert [part.n_rows for part in both] == [20, 10]
+    with pytest.warns(LabeledWarning, match=r"'test' has no rows: .* too large for 25\.00%"):
+        _, test = dataset.train_test_split(groups=np.arange(100) < 50)
+    assert test.n_rows == 0
     for wrong, words in [
         ({"stratify": y[:5]}, "one value for each"),
         ({"test_size": 0.9, "train_size": 0.9}, "more than all"),

@@ -302,6 +302,10 @@ def splits_by_rules(
     wanted = _wanted(shares, len(pool))
     if groups is not None:
         parts = _by_group(groups[pool], wanted, seed)
+        for name, share, part in zip(shares, wanted, parts, strict=False):
+            if share and len(pool) and not len(part):
+                why = f"the groups are too large for {share:.2%} of the rows"
+                warn(f"split {name!r} has no rows: {why}; give it a larger share")
     else:
         alike = np.zeros(len(pool), int) if classes is None else classes[pool]
         order = np.arange(len(pool)) if in_order else _drawn(len(pool), seed, "rows")
