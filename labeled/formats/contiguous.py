@@ -99,7 +99,7 @@ class ContiguousReader(FileReader):
         offset = self.source.offset
         return np.zeros(1, np.int64), np.array([FAR if offset is None else offset])
 
-    @property
+    @cached_property
     def _base(self) -> int:
         """Where row 0 lies if all rows follow one another in the file; else below 0."""
         bases = self._stretches[1]
@@ -128,9 +128,11 @@ class ContiguousReader(FileReader):
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store rows in `out`: a range of one stretch with one call."""
         if self._by_call and places is None and isinstance(rows, range) and rows and rows.step == 1:
-            firsts, bases = self._stretches
-            k = 0 if len(firsts) == 1 else int(firsts.searchsorted(rows.start, side="right")) - 1
-            base, end = int(bases[k]), self.n_rows if k + 1 == len(firsts) else firsts[k + 1]
+            base, end = self._base, self.n_rows
+            if base < 0:
+                firsts, bases = self._stretches
+                k = int(firsts.searchsorted(rows.start, side="right")) - 1
+                base, end = int(bases[k]), end if k + 1 == len(firsts) else int(firsts[k + 1])
             if base >= 0 and 0 <= rows.start < rows.stop <= end:
                 self._check_out(out, len(rows))
                 file = self.file()

@@ -278,7 +278,8 @@ class Prefetcher:
             return False
         start, stop, content = following
         job = LoadedJob(start, stop, content, {})
-        copying, reading = list[Task](), list[Task]()
+        copying: list[Task] = []
+        reading: list[Task] = []
         for one in self._plan.source_readers:
             out, tasks = one.tasks(content, buffer[one.name], stop - start)
             job.arrays[one.name] = out
