@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -161,6 +162,20 @@ class NotYetError(LabeledError, NotImplementedError):
 
 class RowsMemoryError(LabeledError, MemoryError):
     """This machine has too little memory for the rows that are read at once."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an error came from outside: Ctrl-C, or what the handler of a signal raised.
+
+    A handler is known by what it was called with: the frame that it interrupted.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for at, frame in enumerate(frames):
+        for given in frame.f_locals.values():
+            each = given if isinstance(given, tuple) else (given,)
+            if any(one is before for one in each for before in frames[:at]):
+                return True
+    return not isinstance(error, Exception)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import time
 import warnings
 
 import dask.array as da
+import h5py
 import numpy as np
 import pytest
 import xarray as xr
@@ -286,3 +287,64 @@ def test_threads_that_cannot_be_started_are_done_without(packed, monkeypatch):
     for options in ({"threads": 3}, {"threads": 3, "pipeline": lambda data: data}):
         found = rows_of(loader_of(packed, **options).with_rows())
         assert [rows.tolist() for rows in found] == [rows.tolist() for rows in whole]
+
+
+class Stop(Exception):
+    pass
+
+
+def stop(number, frame):
+    raise Stop
+
+
+def stop_for_good(*_):
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    raise Stop
+
+
+def signalling(call, at):
+    """Return a call whose `at`-th time comes with a signal."""
+    calls = iter(range(at))
+
+    def called(*args, **kwargs):
+        if next(calls, None) == at - 1:
+            signal.raise_signal(signal.SIGUSR1)
+        return call(*args, **kwargs)
+
+    return called
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="a signal for users")
+@pytest.mark.parametrize("handler", [stop, stop_for_good])
+@pytest.mark.parametrize("options", [{}, {"errors": "skip"}, {"pipeline": lambda data: data}])
+@pytest.mark.parametrize("kind", ["h5py", "dask"])
+def test_what_a_handler_of_a_signal_raises_is_no_damage(
+    kind, options, handler, tmp_path, monkeypatch
+):
+    """It comes through as it is, also where damaged rows are left out."""
+    if kind == "h5py":  # rows that nobody has stored, more than are kept
+        with h5py.File(tmp_path / "x.hdf5", "w") as file:
+            layout = h5py.VirtualLayout((1000, 8192), "f8")
+            file.create_virtual_dataset("x", layout, fillvalue=1)
+        ds = labeled.open_dataset(tmp_path / "x.hdf5", dims={"x": ("batch", "value")})
+        owner, name = h5py.Dataset, "__getitem__"
+    else:
+
+        def block(block_info):
+            return np.ones([z - a for a, z in block_info[None]["array-location"]])
+
+        made = da.map_blocks(block, dtype=float, chunks=((10,) * 100, (8192,)))
+        ds = xr.Dataset({"x": (("batch", "value"), made)}).labeled
+        owner, name = np, "ones"
+    loader = ds.batches(4, threads=0, memory="40 MiB", **options)
+    before = signal.signal(signal.SIGUSR1, handler)
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, signalling(getattr(owner, name), 50))
+        with pytest.raises(Stop):
+            rows_of(loader.with_rows())
+    signal.signal(signal.SIGUSR1, before)
+    n_seen = 4 * loader.state_dict()["step"]
+    assert 0 < n_seen < 1000
+    loader.load_state_dict(loader.state_dict())
+    rest = np.concatenate(rows_of(loader.with_rows()))
+    assert rest.tolist() == [*range(n_seen, 1000)]

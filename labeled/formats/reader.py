@@ -25,7 +25,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from labeled.errors import FileFormatError, LabeledError, ReadError, SelectionError
+from labeled.errors import FileFormatError, LabeledError, ReadError, SelectionError, is_interrupt
 from labeled.formats.bytesource import OpenFile, check_same, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
@@ -492,7 +492,7 @@ class naming_rows:
         pass
 
     def __exit__(self, kind: Any, fault: Any, _: object) -> None:
-        if not isinstance(fault, self._faults):
+        if not isinstance(fault, self._faults) or is_interrupt(fault):
             return
         stamp = self._source.file
         if not os.path.isdir(stamp.path):  # stores have stamps of their own

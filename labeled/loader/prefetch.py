@@ -29,7 +29,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
-from labeled.errors import ReadError
+from labeled.errors import ReadError, is_interrupt
 from labeled.formats.reader import CLOCK
 from labeled.loader.explain import Stats
 from labeled.loader.plan import Job, LoaderPlan
@@ -256,7 +256,7 @@ class Prefetcher:
                 failed = LoadedJob(0, 0, WindowRows(), {}, ready=True, error=error)
                 self._loading.append(failed)
                 self._end_reading(keeps=True)
-                if not isinstance(error, Exception):
+                if is_interrupt(error):
                     raise
             self.stats.plan_s += perf_counter() - began
             if self._sleeping and len(self._tasks) > 1:
@@ -324,7 +324,7 @@ class Prefetcher:
             job.pending -= 1
             if job.pending == 0:
                 self._finish(job)
-        if error is not None and not isinstance(error, Exception):
+        if error is not None and is_interrupt(error):
             raise error  # Ctrl-C waits for no job
 
     def _finish(self, one: LoadedJob | PipedBatch) -> None:

@@ -15,7 +15,7 @@ from dask.core import flatten
 from dask.local import get_sync
 from dask.optimization import cull
 
-from labeled.errors import ArrayError, ReadError
+from labeled.errors import ArrayError, ReadError, is_interrupt
 from labeled.formats.reader import ByteRanges, Cost, Joined, MemoryReader, row_nbytes
 from labeled.formats.reader import Rows as FileRows
 from labeled.ragged import Flat, RaggedReader
@@ -133,6 +133,8 @@ class DaskBlocks:
                 found = concatenate3([found])
             return self._as_announced(found, number)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             start, stop = self.edges[number], self.edges[number + 1]
             where = f"{self.where}: computing rows {start} to {stop - 1} failed"
             within = "" if getattr(error, "row", None) is None else ", counted within these rows"

@@ -25,7 +25,7 @@ import h5py
 import numpy as np
 from h5py._objects import phil
 
-from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, listed
+from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, is_interrupt, listed
 from labeled.formats.bytesource import RemoteFile, check_same, is_remote, stamp_of
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
@@ -99,6 +99,8 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[h
     except LabeledError:
         raise
     except Exception as error:
+        if is_interrupt(error):
+            raise
         # Damage inside an HDF5 file surfaces as nearly any exception: KeyError, OSError,
         # RuntimeError, TypeError, UnicodeError, MemoryError for an impossible length; a damaged
         # file can fail even to close.
