@@ -82,8 +82,7 @@ def test_hostile_frames_are_refused(message):
 
 
 PROCESSES = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-if sys.platform != "win32":  # quick, and without a socket of this process
-    PROCESSES.set_forkserver_preload(["labeled.compat.fuel.datasets", "labeled.compat.fuel.server"])
+"""Quick, and without a socket of this process."""
 
 
 def free_port():

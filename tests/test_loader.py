@@ -45,6 +45,9 @@ def path(request, tmp_path_factory):
     )
 
 
+one_file = pytest.mark.parametrize("path", ["gzip"], indirect=True)
+"""For what starts a Python of its own."""
+
 SMALL = {"memory": "8 MiB", "window_rows": 40}
 
 
@@ -181,6 +184,7 @@ def in_child(loader, out):
     out.put(np.concatenate(rows_of(loader)))
 
 
+@one_file
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_loaders_travel_to_other_processes(path, method):
@@ -241,6 +245,7 @@ for batch in loader:
 """
 
 
+@one_file
 def test_threads_end_their_tasks_before_the_program_ends(path):
     """One that is stopped within HDF5 would keep its lock for ever, or read a closed library."""
     script = (
@@ -283,6 +288,7 @@ threading.Thread(target=train).start()
 """
 
 
+@one_file
 def test_a_thread_goes_on_after_the_main_one_has_ended(path):
     """No further thread is started then: each works alone."""
     command = [sys.executable, "-c", GOES_ON, path]
@@ -308,6 +314,7 @@ reading.wait()
 """
 
 
+@one_file
 def test_a_daemon_thread_within_hdf5_does_not_keep_the_program_from_ending(path):
     """Python stops it wherever it is, and it would hold the lock that the end waits for."""
     command = [sys.executable, "-c", LEFT_BEHIND, path]

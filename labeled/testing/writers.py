@@ -182,8 +182,9 @@ class WriterTests:
         self.write(path, sources)
         before = path.read_bytes()
         broken = {"x": Breaking(sources["x"], None)}
-        spawn = multiprocessing.get_context("spawn")
-        process = spawn.Process(target=self.change, args=(path, broken))
+        methods = {"forkserver", "spawn"}.intersection(multiprocessing.get_all_start_methods())
+        context: Any = multiprocessing.get_context(min(methods))
+        process = context.Process(target=self.change, args=(path, broken))
         process.start()
         process.join()
         assert process.exitcode == KILLED
