@@ -93,14 +93,14 @@ class ReaderTests:
     def test_pieces_are_all_rows_once_in_any_order(self, reader: Reader, values: Array) -> None:
         """Give the same rows piece by piece, by several threads at once."""
         n = len(values)
-        for rows in (*some_rows(n), range(0, n, 3), range(n)[::-1]):
-            listed = one_by_one(rows)
-            out = np.zeros((len(listed), *values.shape[1:]), values.dtype)
-            cut = pieces(reader, rows, max(1, values.nbytes // 5))
-            parts = [(rows, out[which]) for rows, which in reversed(cut)]
-            with ThreadPoolExecutor(3) as pool:
+        with ThreadPoolExecutor(3) as pool:
+            for rows in (*some_rows(n), range(0, n, 3), range(n)[::-1]):
+                listed = one_by_one(rows)
+                out = np.zeros((len(listed), *values.shape[1:]), values.dtype)
+                cut = pieces(reader, rows, max(1, values.nbytes // 5))
+                parts = [(rows, out[which]) for rows, which in reversed(cut)]
                 list(pool.map(lambda part: reader.read(*part), parts))
-            same(out, values[listed])
+                same(out, values[listed])
 
     def test_a_pickle_reads_the_same(self, reader: Reader, values: Array) -> None:
         """Travel to another process, whether rows were read before or not."""
