@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner, Result
 
 import labeled
@@ -383,6 +384,48 @@ def test_head_and_verify_as_json(tmp_path):
     assert done.exit_code == 1
     (found,) = json.loads(done.stdout)
     assert [each["source"] for each in found["differences"]] == ["x"]
+
+
+def test_sources_of_different_lengths_are_shown_each_by_itself(tmp_path: Path) -> None:
+    path = plain_file(tmp_path / "x.h5", {"x": np.arange(4), "y": np.arange(5.0, 7), "z": [8]})
+    assert json.loads(run("head", path, "--json", "--rows", "3").stdout) == {
+        "x": [0, 1, 2],
+        "y": [5.0, 6.0],
+        "z": [8],
+    }
+    copied = run("repack", path, tmp_path / "y.h5")
+    assert copied.stdout.endswith("; x (4 rows), y (2 rows), z (1 row)\n")
+    assert "z (1 row)" in run("verify", tmp_path / "y.h5").stdout
+
+
+@pytest.mark.parametrize("words", [("head", "w"), ("bench", "--source", "w")])
+def test_a_source_that_is_not_there_is_named_as_it_was_given(tmp_path: Path, words: Any) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"word": np.arange(4)})
+    failed = run(words[0], path, *words[1:])
+    how = "SOURCE" if words[0] == "head" else "--source"
+    assert failed.stderr.startswith(f"Error: {how} names 'w', which is not")
+
+
+def test_verify_does_not_ask_for_names_of_axes(tmp_path: Path) -> None:
+    path = labeled.write(tmp_path / "x.h5", {"x": np.zeros((4, 2))})
+    with h5py.File(path, "a") as file:
+        for axis in file["x"].dims:
+            axis.label = ""
+            axis.detach_scale(axis[0])
+    assert run("verify", path).stderr == ""
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:zarr")
+def test_info_tells_the_size_of_all_of_a_store(tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    xr.Dataset({"x": ("t", np.arange(9))}).to_zarr(tmp_path / "x.zarr", zarr_format=2)
+    files = [path for path in (tmp_path / "x.zarr").rglob("*") if path.is_file()]
+    assert info_of(tmp_path / "x.zarr")["file_bytes"] == sum(one.stat().st_size for one in files)
+
+
+def test_info_tells_no_ratio_where_there_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n")
+    assert run("info", tmp_path / "x.csv").stdout.endswith("in the file:\n  features  4 B\n")
 
 
 def test_head_shows_texts_times_and_classes(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
 
 @opt.command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
 @click.argument("file")
-@click.option("--source", metavar="NAME", help="Default: the one with the largest rows.")
+@click.option("--source", "sources", metavar="NAME", help="Default: the one with the largest rows.")
 @click.option("--batch-size", default=256, show_default=True, type=click.IntRange(min=1))
 @click.option("--memory", metavar="SIZE", default="64 MiB", show_default=True)
 @opt.seconds
@@ -199,7 +199,7 @@ def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
 @opt.external
 def bench(
     file: str,
-    source: str | None,
+    sources: str | None,
     batch_size: int,
     memory: str,
     seconds: float,
@@ -212,7 +212,7 @@ def bench(
     counted: FILE, which is only read, is in the page cache after it. h5py and the bare loop take
     part if they can read the layout of FILE.
     """
-    dataset = labeled.open_dataset(file, sources=source, allow_external=allow_external)
+    dataset = labeled.open_dataset(file, sources=sources, allow_external=allow_external)
     if not any(len(dataset.selection(one)) for one in dataset.sources):
         raise LoaderError(f"{file!r} has no rows to measure")
     found = dataset.files.catalog.sources
@@ -242,7 +242,8 @@ def bench(
         click.echo(json.dumps(facts, indent=2))
         return
     shape = " x ".join(map(str, dataset.shapes[name][1:])) or "one value"
-    rows = f"{count_words(dataset.n_rows, 'row')} of {dataset.dtypes[name]}, {shape}"
+    dtype = "text" if dataset.dtypes[name].kind == "O" else dataset.dtypes[name]
+    rows = f"{count_words(dataset.n_rows, 'row')} of {dtype}, {shape}"
     click.echo(f"{file}, source {name!r}: {rows}")
     click.echo(f"batches of {batch_size:,}, memory {memory}, medians of {ROUNDS} rounds")
     click.echo("\n".join([*table_of(loops), "", NOTES]))

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from time import perf_counter
@@ -28,6 +28,7 @@ from labeled.cli.bench import bench
 from labeled.cli.demo import demo
 from labeled.cli.showing import head, info
 from labeled.dataset.files import find_files
+from labeled.display.text import count_words
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.writing.splits import ORDERS, rules_of_words
 from labeled.writing.write import RECORDS
@@ -258,11 +259,16 @@ def report(write: Callable[[], str], as_json: bool, **more: Any) -> None:
     rate = format_bytes(facts["bytes_per_s"])
     words = f"{path}: {format_bytes(size)} in {seconds:.1f} s ({rate}/s)"
     if labelled:
-        words += "; " + ", ".join(f"{name} ({n:,} rows)" for name, n in facts["sources"].items())
+        words += "; " + rows_words(facts["sources"])
     if facts.get("splits"):
         counts = (f"{s} {max(by.values(), default=0):,}" for s, by in facts["splits"].items())
         words += f"; splits {', '.join(counts)}"
     click.echo(words)
+
+
+def rows_words(n_rows: Mapping[str, int]) -> str:
+    """Say how many rows sources have."""
+    return ", ".join(f"{name} ({count_words(n, 'row')})" for name, n in n_rows.items())
 
 
 @opt.command("labeled verify digits.hdf5", "labeled verify data/")
@@ -292,8 +298,7 @@ def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params:
         for difference in found.differences:
             click.echo(f"{found.path}: {difference}")
         if found.sound and found.n_rows:
-            rows = ", ".join(f"{name} ({n:,} rows)" for name, n in found.n_rows.items())
-            click.echo(f"{found.path}: as written: {rows}")
+            click.echo(f"{found.path}: as written: {rows_words(found.n_rows)}")
         if found.without:
             click.echo(f"{found.path}: without checksums: {', '.join(found.without)}")
     if as_json:

@@ -232,6 +232,8 @@ def in_flags(message: str, command: click.Command | None) -> str:
         if param is None:
             return found[0]
         option = max(param.opts, key=len)
+        if isinstance(param, click.Argument):
+            option = param.human_readable_name.strip("[].")
         if text is None or getattr(param, "is_flag", False):
             off = text == "False" and param.secondary_opts
             return param.secondary_opts[0] if off else option

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,7 +30,7 @@ from labeled.dataset.summary import summary_of
 from labeled.dims import image_dims
 from labeled.display.text import Table, class_names_of, count_words, shortened, shown, sizes_words
 from labeled.errors import LabeledError
-from labeled.formats.header import SourceHeader
+from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.pictures import PictureError, head_of, kind_of
 from labeled.formats.registry import format_named
 from labeled.ragged import Ragged
@@ -119,7 +120,7 @@ def describe_file(dataset: Dataset) -> Facts:
         stored[name] += n
     return {
         "path": header.stamp.path,
-        "file_bytes": header.stamp.size,
+        "file_bytes": size_of(header.stamp),
         "format": header.format,
         "kind": header.kind,
         "sources": {
@@ -142,6 +143,12 @@ def describe_file(dataset: Dataset) -> Facts:
         "attributes": plain_values(dataset.attrs),
         "statistics": dict(format.statistics(header.stamp.path)),
     }
+
+
+def size_of(stamp: FileStamp) -> int:
+    """Return the bytes of a file, or of all files of a store: a stamp counts its metadata alone."""
+    inside = (os.path.join(at, name) for at, _, names in os.walk(stamp.path) for name in names)
+    return sum(map(os.path.getsize, inside)) if os.path.isdir(stamp.path) else stamp.size
 
 
 def describe_source(header: SourceHeader, n_rows: int, stored: int) -> Facts:
@@ -208,7 +215,7 @@ def stored_words(source: Facts, in_heap: bool) -> str:
     size, ratio = format_bytes(source["stored_bytes"]), source["ratio"]
     if in_heap:
         return f"{size} of references (values lie in HDF5's heap)"
-    return size if ratio is None or 0.95 <= ratio < 1.05 else f"{size} ({ratio:.1f}:1)"
+    return size if not ratio or 0.95 <= ratio < 1.05 else f"{size} ({ratio:.1f}:1)"
 
 
 def statistics_rows(facts: Facts) -> list[tuple[str, ...]]:
@@ -246,7 +253,7 @@ def number_words(value: Any) -> str:
     "labeled head plain.hdf5 photos --dims photos=batch,height,width,channel",
 )
 @click.argument("file")
-@click.argument("source", required=False)
+@click.argument("sources", metavar="[SOURCE]", required=False)
 @click.option("--rows", "n_rows", default=5, show_default=True, type=click.IntRange(min=0))
 @click.option("--split", metavar="NAME", help="Rows of this split; of the file if not given.")
 @opt.dims
@@ -260,7 +267,7 @@ def head(
     ctx: click.Context,
     /,
     file: str,
-    source: str | None,
+    sources: str | None,
     n_rows: int,
     split: str | None,
     numbers: bool,
@@ -272,14 +279,14 @@ def head(
     Small images, known by the names of their axes (height, width, perhaps channel), are drawn:
     in colour on a terminal (not with NO_COLOR), else in shades.
     """
-    opened = opt.given(ctx, "file", "source", "n_rows", "split", "numbers", "as_json")
-    dataset = open_dataset(file, sources=source, **opened)
+    opened = opt.given(ctx, "file", "sources", "n_rows", "split", "numbers", "as_json")
+    dataset = open_dataset(file, sources=sources, **opened)
     if split is not None:
         dataset = dataset.split(split)
     if as_json:
-        first, plain = dataset.subset(slice(n_rows)), {}
+        plain = {}
         for name in dataset.sources:
-            rows = first[name]
+            rows = dataset.select(name).subset(slice(n_rows))[name]
             values = rows.to_objects() if isinstance(rows, Ragged) else rows.values
             plain[name] = list(map(plain_values, values))
         click.echo(json.dumps(plain, allow_nan=False))

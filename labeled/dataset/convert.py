@@ -362,7 +362,7 @@ def _called(found: _Origin, option: str, name: str) -> Any:
             # integers side by side with others have their dtype
             integers = np.isfinite(values).all() and not (values % 1).any()
             return values.astype(np.int64) if integers else values
-        known = [*known, *columns]
+        known = [*dict.fromkeys([*known, *columns])]
     hint = did_you_mean(name, known)
     raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")
 

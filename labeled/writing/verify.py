@@ -52,7 +52,8 @@ class Verified:
     Attributes
     ----------
     n_rows : dict
-        Rows compared, by source.
+        Rows compared, by dataset: a source in the flat layout is several of them, its values and
+        where examples begin.
     without : tuple of str
         Sources that have no checksums, and so were not compared.
     """
@@ -105,7 +106,8 @@ def verify(
         If `sources` names what is not there.
     """
     check_hdf5(path, "comparing with checksums")
-    options: Any = {"decode_cf": False, "name_all": True, "allow_external": allow_external}
+    options: Any = {"decode_cf": False, "name_all": True, "quiet": True}
+    options["allow_external"] = allow_external
     header = scan(path, sources=sources, **options)
     known = read_checksums(header.stamp.path)
     stored = stored_datasets(header)
