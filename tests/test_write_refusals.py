@@ -49,7 +49,7 @@ def test_masks_of_examples_are_refused_by_row(tmp_path: Path, sources: Any) -> N
 def test_masked_rows_of_splits_are_refused(tmp_path: Path) -> None:
     """They were in the split whatever the mask said."""
     rows = np.ma.array([1, 2, 3], mask=[0, 1, 0])
-    with pytest.raises(SplitTypeError, match=r"'train'.*masked rows.*\.compressed\(\)"):
+    with pytest.raises(SplitTypeError, match=r"'train'.*masked values.*\.compressed\(\)"):
         labeled.write(tmp_path / "x.h5", {"x": np.arange(5)}, {"train": rows})
     path = labeled.write(tmp_path / "x.h5", {"x": np.arange(5)}, {"train": rows.compressed()})
     assert labeled.open_dataset(path).split("train")["x"].values.tolist() == [1, 3]
@@ -113,6 +113,7 @@ def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> 
             ArrayError,
             r"'a' of source 'x' is 'b\\x00', and HDF5",
         ),
+        ({"splits": {"a": [[1], [2, 3]]}}, SplitTypeError, "'a' of source 'x'.*several lengths"),
         ({"splits": {"a": slice(0, 1.5)}}, SplitTypeError, "'a' of source 'x'.*whole numbers"),
     ],
 )

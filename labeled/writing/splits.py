@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import as_array
 from labeled.errors import SplitError, SplitTypeError, check_known, warn
 from labeled.formats.hdf5.writing import check_name
 from labeled.formats.header import Rows
@@ -115,11 +116,9 @@ def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
     why, is_tuple = "", isinstance(asked, tuple)
     if is_tuple and len(asked) == 2 and all(isinstance(n, int | np.integer) for n in asked):
         return range(int(asked[0]), int(asked[1]))
-    rows = np.asarray(() if is_tuple else asked)
+    rows = as_array(where, () if is_tuple else asked, SplitTypeError)
     if is_tuple:
         why = "give (start, stop), or other rows as a list"
-    elif np.ma.is_masked(asked):
-        why = "leave masked rows out with .compressed()"
     elif rows.ndim != 1 or (rows.dtype.kind not in "biu" and rows.size):
         why = "give (start, stop), a slice, a range, a list of row numbers or a boolean mask"
     if why:
