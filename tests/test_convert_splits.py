@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import LabeledError, UnknownNameError
+from labeled.errors import LabeledError, LabeledWarning, UnknownNameError
 
 shares = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(
     lambda parts: {f"s{i}": part / sum(parts) for i, part in enumerate(parts)}
@@ -37,8 +38,14 @@ def test_shares_take_every_row_once(
 ) -> None:
     options: dict[str, Any] = {"in order": {"in_order": True}, "rows": {}}.get(how, {how: "y"})
     folder = tmp_path_factory.getbasetemp()
-    found = splits_of(folder, rows, rules, seed=seed, **options)
-    assert found == splits_of(folder, rows, rules, seed=seed, **options)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", LabeledWarning)
+        found = splits_of(folder, rows, rules, seed=seed, **options)
+        assert found == splits_of(folder, rows, rules, seed=seed, **options)
+    empty = [name for name, part in found.items() if how == "group" and not part]
+    assert {str(one.message).partition(":")[0] for one in said} == {
+        f"split {name!r} has no rows" for name in empty
+    }
     drawn = [row for part in found.values() for row in part]
     assert sorted(drawn) == list(range(len(rows)))
     assert all(part == sorted(part) for part in found.values())
