@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import labeled
+from labeled.cli.main import main
+from labeled.errors import UnsafeFileError
 
 FEATURES = np.arange(3600, dtype="uint16").reshape(100, 36)
 TARGETS = np.arange(30, dtype="uint8").reshape(30, 1)
@@ -113,6 +115,24 @@ def test_names_need_not_be_utf_8(tmp_path, mode):
             assert dataset.axis_labels == {os.fsdecode(source): ("", "")}
             again = dataset if given is f else pickle.loads(pickle.dumps(dataset))
             assert_array_equal(read(again, [4, 0])[0], FEATURES[[14, 10]])
+
+
+@pytest.mark.parametrize("as_handle", [False, True])
+def test_a_link_to_another_file_is_not_read_out_of_this_one(tmp_path, as_handle):
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["features"] = FEATURES
+    path = str(tmp_path / "a.h5")
+    with h5py.File(path, "w") as f:
+        f["more"] = np.zeros((1000, 36), "uint16")  # bytes of this file, where the other has rows
+        f["features"] = h5py.ExternalLink("other.h5", "/features")
+        f.attrs["split"] = H5PYDataset.create_split_array({"all": {"features": (0, 100)}})
+    with h5py.File(path, "r") as f:
+        dataset = H5PYDataset(f if as_handle else path, ("all",))
+        with pytest.raises(UnsafeFileError, match="labeled repack FILE NEW --allow-ext"):
+            read(dataset, slice(0, 2))
+    whole = str(tmp_path / "whole.h5")
+    main(["repack", path, whole, "--allow-external"], standalone_mode=False)
+    assert_array_equal(read(H5PYDataset(whole, ("all",)), slice(0, 2))[0], FEATURES[:2])
 
 
 def test_a_window_of_arrays_in_a_group(tmp_path):

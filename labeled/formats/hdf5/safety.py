@@ -255,7 +255,8 @@ def _refuse(found: h5py.Group | h5py.Dataset, path: str, what: str, allow_extern
     if not allow_external:
         raise UnsafeFileError(
             f"{path!r} in file {found.file.filename!r} {what}, so reading it would read another "
-            f"file. Pass allow_external=True if you trust this file"
+            "file. If you trust this file, pass allow_external=True, or put all into one file: "
+            "labeled repack FILE NEW --allow-external"
         )
 
 

@@ -32,7 +32,7 @@ from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.fuel import TABLE, SplitTable, read_table, split_array
 from labeled.formats.hdf5.headers import describe
 from labeled.formats.hdf5.metadata import example_dims, is_flat, part_paths
-from labeled.formats.hdf5.safety import to_bytes, to_text
+from labeled.formats.hdf5.safety import resolve, to_bytes, to_text
 from labeled.formats.reader import read_rows
 from labeled.formats.region import Ints
 from labeled.selection import Selection
@@ -485,13 +485,19 @@ class StoredRows:
 
 
 def _source(file: h5py.File, name: str) -> Source | None:
-    """Return a source of a file on a disk; None where only HDF5 reads it."""
+    """Return a source of a file on a disk; None where only HDF5 reads it.
+
+    Raises
+    ------
+    UnsafeFileError
+        If it lies outside the file, behind a link as well: its bytes are not where this file's are.
+    """
     on_disk = file.driver in ("sec2", "stdio") and os.path.isfile(file.filename)
     if file.mode != "r" or not on_disk:
         return None
     opening = Opening(file["/"], stamp_of(file.filename), Options(), name_all=True)
     try:
-        header = describe(opening, ArrayInfo(name, name, file[to_bytes(name)])).header
+        header = describe(opening, ArrayInfo(name, name, resolve(opening.base, name).thing)).header
     except DimsError:  # axes of one name, which native sources have not
         return None
     plain = header.storage in ("contiguous", "chunked", "empty") and not header.dtype.hasobject
