@@ -135,6 +135,26 @@ def test_a_link_to_another_file_is_not_read_out_of_this_one(tmp_path, as_handle)
     assert_array_equal(read(H5PYDataset(whole, ("all",)), slice(0, 2))[0], FEATURES[:2])
 
 
+def test_a_file_that_is_open_is_read_after_another_took_its_place(tmp_path):
+    path = str(tmp_path / "a.h5")
+
+    def write(above, values):
+        with h5py.File(path + ".new", "w") as f:
+            f["above"], f["x"] = np.zeros((above, 100)), values  # the rows lie elsewhere
+            f.attrs["split"] = H5PYDataset.create_split_array({"all": {"x": (0, 100)}})
+        os.replace(path + ".new", path)
+
+    write(1, FEATURES)
+    dataset, f = H5PYDataset(path, ("all",)), h5py.File(path, "r")
+    dataset.open()
+    write(40, FEATURES + 1)
+    for held in (dataset, H5PYDataset(path, ("all",)), H5PYDataset(f, ("all",))):
+        assert_array_equal(held.get_data(None, slice(0, 3))[0], FEATURES[:3])
+    f.close()
+    dataset.close(None)
+    assert_array_equal(read(H5PYDataset(path, ("all",)), [2])[0], FEATURES[[2]] + 1)
+
+
 def test_a_window_of_arrays_in_a_group(tmp_path):
     path = str(tmp_path / "tables.h5")
     with h5py.File(path, "w") as f:

@@ -492,8 +492,7 @@ def _source(file: h5py.File, name: str) -> Source | None:
     UnsafeFileError
         If it lies outside the file, behind a link as well: its bytes are not where this file's are.
     """
-    on_disk = file.driver in ("sec2", "stdio") and os.path.isfile(file.filename)
-    if file.mode != "r" or not on_disk:
+    if file.mode != "r" or not _is_at_its_path(file):
         return None
     opening = Opening(file["/"], stamp_of(file.filename), Options(), name_all=True)
     try:
@@ -502,6 +501,15 @@ def _source(file: h5py.File, name: str) -> Source | None:
         return None
     plain = header.storage in ("contiguous", "chunked", "empty") and not header.dtype.hasobject
     return Source.of((header,)) if plain or header.ragged is not None else None
+
+
+def _is_at_its_path(file: h5py.File) -> bool:
+    """Whether a file is on a disk where its name says: another may have been put in its place."""
+    try:
+        held = os.fstat(file.id.get_vfd_handle()) if file.driver == "sec2" else None
+        return held is not None and os.path.samestat(held, os.stat(file.filename))
+    except OSError:
+        return False
 
 
 def _from_handle(dataset: h5py.Dataset, rows: range | Ints) -> Any:
