@@ -21,11 +21,11 @@ demo: $(VENV)/extra-demo
 	$(BIN)/labeled demo
 
 test: $(VENV)/extra-test
-	$(BIN)/python -m pytest -n 2 -q -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "not slow"
 
 # Memory sampled in processes of their own, killed workers, damaged files: four minutes more.
 test-slow: $(VENV)/extra-test
-	$(BIN)/python -m pytest -n 2 -q -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m slow
 
 lint: $(VENV)/extra-dev
 	$(BIN)/ruff check .
@@ -54,7 +54,7 @@ check-all: test test-slow lint docs wheel
 	$(BIN)/python tests/check_all.py
 
 soak: $(VENV)/extra-test
-	HYPOTHESIS_PROFILE=soak LABELED_SOAK_S=300 $(BIN)/python -m pytest -n 2 -q --timeout 3600
+	HYPOTHESIS_PROFILE=soak LABELED_SOAK_S=300 $(BIN)/python -m pytest -n 2 --dist worksteal -q --timeout 3600
 
 # Does a test notice when the way of a row is changed? Takes about an hour.
 mutants: $(VENV)/extra-mutants
