@@ -171,7 +171,7 @@ def test_head_tells_of_encoded_pictures_what_they_are_and_what_decodes_them(tmp_
     noise = [np.arange(5 + i, dtype=np.uint8) for i in range(3)]
     path = labeled.write(tmp_path / "p.hdf5", {"photos": encoded, "noise": noise})
     told = run("head", path, "--rows", 2).stdout
-    assert "row 0  0  1  2  3  4  0" in told
+    assert "row 0  0  1  2  3  4\n" in told
     assert f"row 1  png of 5 x 7 x 3, {len(encoded[1])} bytes" in told
     assert "row 0  137  80  78  71" in run("head", path, "photos", "--numbers").stdout
     remedy = re.search(r"pipeline=(.*?\)\})\)", told)
@@ -396,6 +396,28 @@ def test_sources_of_different_lengths_are_shown_each_by_itself(tmp_path: Path) -
     copied = run("repack", path, tmp_path / "y.h5")
     assert copied.stdout.endswith("; x (4 rows), y (2 rows), z (1 row)\n")
     assert "z (1 row)" in run("verify", tmp_path / "y.h5").stdout
+
+
+def test_examples_of_different_shapes_are_shown_as_they_are(tmp_path: Path) -> None:
+    flat, deep = [[7], [], list(range(12))], [np.ones((2, 1)), np.zeros((0, 3)), np.ones((1, 3))]
+    path = labeled.write(tmp_path / "x.h5", {"r": flat, "s": labeled.Ragged.of(deep)})
+    shown = run("head", path).stdout.splitlines()
+    assert shown[1:4] == [
+        "  row 0  7",
+        "  row 1",
+        "  row 2  0  1  2  3  4  5  6  7  8  9  ... 2 more values",
+    ]
+    assert shown[6:9] == ["  row 0 (2 x 1)  1  1", "  row 1 (0 x 3)", "  row 2 (1 x 3)  1  1  1"]
+
+
+def test_options_of_formats_are_named_as_they_are_given(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes("n,größe\n1,ß\n".encode("latin-1"))
+    words = "convert", tmp_path / "x.csv", tmp_path / "x.h5"
+    assert "pass --option encoding=latin-1, 'cp1252' or" in run(*words).stderr
+    assert run(*words, "--option", "encoding=latin-1").exit_code == 0
+    assert "pass encoding='latin-1'" in run("info", tmp_path / "x.csv").stderr
+    path = tmp_path / "seed=7/header=1.csv"
+    assert f"file {str(path)!r} does not exist" in run("convert", path, tmp_path / "y.h5").stderr
 
 
 @pytest.mark.parametrize("words", [("head", "w"), ("bench", "--source", "w")])

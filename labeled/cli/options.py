@@ -21,6 +21,7 @@ from typing import Any
 import click
 
 from labeled.display.progress import is_terminal
+from labeled.formats.registry import option_names
 from labeled.writing.doctor import option_word
 
 Decorator = Callable[[Any], Any]
@@ -206,7 +207,7 @@ examples = click.option(
 
 
 _PARAMETER = re.compile(
-    r"""(?<![\w."'-])(?P<name>[a-z_]+)=(?!=)"""
+    r"""(?<![\w."'/-])(?P<name>[a-z_]+)=(?!=)"""
     r"""(?P<value>\{[^{}]*\}|\[[^][]*\]|'[^']*'|"[^"]*"|[\w.%+-]*\w)?"""
 )
 
@@ -230,7 +231,10 @@ def in_flags(message: str, command: click.Command | None) -> str:
     def words(found: re.Match[str]) -> str:
         param, text = known.get(found["name"]), found["value"]
         if param is None:
-            return found[0]
+            of_format = "opened" in known and found["name"] in option_names()
+            plain = (text or " ")[0] not in "[{" and message[found.start() - 1] != "("
+            value = (text or "").strip("'\"")
+            return f"--option {found['name']}={value}" if of_format and plain else found[0]
         option = max(param.opts, key=len)
         if isinstance(param, click.Argument):
             option = param.human_readable_name.strip("[].")

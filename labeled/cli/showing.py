@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import click
@@ -310,12 +311,13 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
         pictures = [] if numbers else encoded_lines(first, name)
         if pictures:
             return [opt.heading(title), *pictures]
-        title += "  (shapes differ: filled up with 0)"
-        first = first.pad()
-    wanted = None if numbers or first.dtype.kind not in "biuf" else image_dims(first.dims[1:])
-    if wanted is None or not first.size or not wanted.keys() <= {"height", "width", "channel"}:
-        return [opt.heading(title), *number_lines(first.values, class_names_of(lazy.attrs))]
-    images = first.transpose(first.dims[0], *wanted.values()).values
+    padded = first.pad() if ragged else first
+    wanted = None if numbers or padded.dtype.kind not in "biuf" else image_dims(padded.dims[1:])
+    if wanted is None or not padded.size or not wanted.keys() <= {"height", "width", "channel"}:
+        rows = list(first.to_objects()) if ragged else first.values
+        return [opt.heading(title), *number_lines(rows, class_names_of(lazy.attrs))]
+    title += "  (shapes differ: filled up with 0)" if ragged else ""
+    images = padded.transpose(padded.dims[0], *wanted.values()).values
     return [opt.heading(title), *image_lines(images)]
 
 
@@ -339,13 +341,13 @@ def encoded_lines(rows: Ragged, name: str) -> list[str]:
     return [*lines, f"  encoded pictures; batches(..., {decoded}) makes pixels of them"]
 
 
-def number_lines(values: Array, classes: Mapping[int, str]) -> list[str]:
+def number_lines(values: Array | list[Array], classes: Mapping[int, str]) -> list[str]:
     """Write rows as right-aligned numbers; long rows are cut, and a text a row has more room.
 
     Parameters
     ----------
-    values : array
-        The first axis counts the rows.
+    values : array, or list of arrays
+        The first axis counts the rows; those of different shapes are a list.
     classes : mapping of int to str
         Names of the values, where these are classes.
 
@@ -355,21 +357,27 @@ def number_lines(values: Array, classes: Mapping[int, str]) -> list[str]:
     ['  row 0   1    2.5', '  row 1  10  0.125']
     >>> number_lines(np.array([5, 0, 1]), {0: "cat", 5: "dog"})
     ['  row 0  5 (dog)', '  row 1  0 (cat)', '  row 2        1']
+    >>> number_lines([np.array([[7, 8]]), np.zeros((0, 2))], {})
+    ['  row 0 (1 x 2)  7  8', '  row 1 (0 x 2)']
     """
     if not len(values):
         return ["  (no rows)"]
-    row_size = int(np.prod(values.shape[1:], dtype=np.int64))
-    most = ALONE if row_size == 1 else MAX_CHARACTERS
-    rows = []
-    for number, row in enumerate(values.reshape(len(values), row_size)[:, :MAX_VALUES]):
+    flat = [row.reshape(-1) if isinstance(row, np.ndarray) else [row] for row in values]
+    most = ALONE if all(len(row) == 1 for row in flat) else MAX_CHARACTERS
+    rows, ends = [], []
+    for number, (row, whole) in enumerate(zip(flat, values, strict=True)):
         words = [f"row {number}"]
-        for value in row:
-            known = values.dtype.kind in "biu" and value in classes
+        if isinstance(values, list) and whole.ndim > 1:
+            words[0] += f" ({' x '.join(map(str, whole.shape))})"
+        for value in row[:MAX_VALUES]:
+            known = isinstance(value, np.bool_ | np.integer) and value in classes
             words.append(text_of(value, most) + (f" ({classes[value]})" if known else ""))
         rows.append(words)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    end = f"  ... {row_size - MAX_VALUES:,} more values" if row_size > MAX_VALUES else ""
-    return ["  " + GAP.join(map(str.rjust, row, widths)) + end for row in rows]
+        more = len(row) - MAX_VALUES
+        ends.append(f"  ... {more:,} more values" if more > 0 else "")
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    lines = (GAP.join(map(str.rjust, row, widths)) for row in rows)
+    return [f"  {line}{end}" for line, end in zip(lines, ends, strict=True)]
 
 
 def text_of(value: Any, most: int = MAX_CHARACTERS) -> str:
