@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from labeled._optional import extra_module, import_optional
 from labeled._validation import whole as integer
-from labeled.errors import ArrayError
+from labeled.errors import ArrayError, is_interrupt
 
 Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
@@ -242,6 +242,8 @@ def picture_head(data: Data) -> PictureHead:
     except library.DecompressionBombError as error:
         raise PictureError(f"it claims more pixels than Pillow decodes: {error}") from error
     except Exception as error:
+        if is_interrupt(error):
+            raise
         what = f"{len(data):,} bytes, beginning with {bytes(data[:8])!r}" if data else "no bytes"
         raise PictureError(f"Pillow does not open it as a picture ({what})") from error
     channels = 4 if alpha else 1 if grey else 3
@@ -386,6 +388,8 @@ def _by_pillow(data: Data, head: PictureHead, channels: int) -> Array:
                 image = pillow().fromarray((np.asarray(image) >> 8).astype(np.uint8))
             pixels = np.array(image.convert(_MODES[channels]))
     except Exception as error:
+        if is_interrupt(error):
+            raise
         raise PictureError(f"the {head.kind.upper()} cannot be decoded: {error}") from error
     return pixels.reshape(*pixels.shape[:2], channels)
 
