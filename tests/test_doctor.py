@@ -169,7 +169,7 @@ def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
     for words in (["doctor", str(path)], ["repack", str(path), str(tmp_path / "own.hdf5")]):
         refused = call(main, words)
         assert refused.exit_code == 1
-        assert "Pass --allow-external" in refused.stderr
+        assert "pass --allow-external" in refused.stderr
     found = labeled.doctor(path, allow_external=True)
     assert [each.kind for each in found.findings] == [f"{way} storage"]
     assert found.command is not None
@@ -228,7 +228,7 @@ def test_groups_alike_are_fixed_by_one_short_command(tmp_path: Path) -> None:
             file.create_dataset(f"demo_{i}/x", data=np.full((6, 7), i), chunks=(1, 7))
         file.create_dataset("other_1/x", data=np.zeros((6, 7)), chunks=(6, 7))
 
-    found = labeled.doctor(path, target=str(target))
+    found = labeled.doctor(path, target=str(target), seconds=0)
 
     assert found.command is not None
     assert "--layout 'demo_*/x=contiguous'" in found.command
