@@ -317,17 +317,19 @@ def signalling(call, at):
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="a signal for users")
 @pytest.mark.parametrize("handler", [stop, stop_for_good])
 @pytest.mark.parametrize("options", [{}, {"errors": "skip"}, {"pipeline": lambda data: data}])
-@pytest.mark.parametrize("kind", ["h5py", "dask", "head", "picture"])
+@pytest.mark.parametrize("kind", ["h5py", "opening", "dask", "head", "picture"])
 def test_what_a_handler_of_a_signal_raises_is_no_damage(
     kind, options, handler, tmp_path, monkeypatch
 ):
     """It comes through as it is, also where damaged rows are left out."""
-    if kind == "h5py":  # rows that nobody has stored, more than are kept
+    if kind in ("h5py", "opening"):  # rows that nobody has stored, more than are kept
         with h5py.File(tmp_path / "x.hdf5", "w") as file:
             layout = h5py.VirtualLayout((1000, 8192), "f8")
             file.create_virtual_dataset("x", layout, fillvalue=1)
         ds = labeled.open_dataset(tmp_path / "x.hdf5", dims={"x": ("batch", "value")})
         owner, name = h5py.Dataset, "__getitem__"
+        if kind == "opening":
+            owner, name = h5py.File, "__init__"
     elif kind in ("head", "picture"):
         picture = pytest.importorskip("PIL.Image")
         (tmp_path / "pictures" / "a").mkdir(parents=True)

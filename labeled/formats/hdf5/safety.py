@@ -118,6 +118,8 @@ def _open(stamp: FileStamp, slots: int | None) -> h5py.File:
         try:
             return h5py.File(target, "r", locking=locking, rdcc_nslots=slots)
         except Exception as error:
+            if is_interrupt(error):
+                raise
             fault, text = error, str(error)
             if "flag values don't match" not in text:
                 break
