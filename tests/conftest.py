@@ -11,7 +11,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from hypothesis import HealthCheck, Phase, settings
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -33,21 +32,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
 multiprocessing.set_forkserver_preload(
     ["labeled.compat.fuel.datasets", "labeled.compat.fuel.server", "labeled.testing", "hdf5plugin"]
 )
-
-_compare = np.testing.assert_array_equal
-
-
-def assert_array_equal(actual: Any, desired: Any, *args: Any, **options: Any) -> None:
-    """Compare as NumPy does, which looks five times at arrays that are equal: once is enough."""
-    __tracebackhide__ = True
-    if type(actual) is type(desired) is np.ndarray and actual.dtype.kind in "biufcmMSU":
-        alike = actual.dtype == desired.dtype and actual.shape == desired.shape
-        if alike and (actual == desired).all():
-            return
-    _compare(actual, desired, *args, **options)
-
-
-np.testing.assert_array_equal = assert_array_equal
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
