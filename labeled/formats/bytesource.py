@@ -27,6 +27,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -34,8 +35,16 @@ from typing import Any, cast
 
 import numpy as np
 
-from labeled.errors import FileChangedError, FileFormatError, MissingExtraError, ends_early
-from labeled.formats.header import FileStamp
+from labeled.errors import (
+    FileChangedError,
+    FileFormatError,
+    LabeledError,
+    MissingExtraError,
+    ReadError,
+    ends_early,
+    is_interrupt,
+)
+from labeled.formats.header import FileStamp, SourceHeader
 from labeled.formats.memory import aliases_pages, machine_bytes, scratch
 from labeled.formats.region import Array
 
@@ -432,3 +441,30 @@ def stamp_of(path: str | os.PathLike[str]) -> FileStamp:
     if stamp.size == 0:
         raise FileFormatError(f"file {stamp.path!r} is empty (0 bytes)")
     return stamp
+
+
+class naming_rows:
+    """Name file, source and rows in an error of a kind, or in that a file ends early.
+
+    Of a file that was changed meanwhile, whatever went wrong, that is the error.
+    """
+
+    def __init__(
+        self, source: SourceHeader, start: int, stop: int, faults: type[Exception] = OSError
+    ) -> None:
+        self._source, self._rows, self._faults = source, (start, stop), (EOFError, faults)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, fault: Any, _: object) -> None:
+        if not isinstance(fault, self._faults) or is_interrupt(fault):
+            return
+        stamp = self._source.file
+        if not os.path.isdir(stamp.path):  # stores have stamps of their own
+            with suppress(FileFormatError):  # it is gone, or out of reach
+                check_same(stamp)
+        if not isinstance(fault, LabeledError):
+            start, stop = self._rows
+            where = f"{self._source.where}, rows {start} to {stop - 1}"
+            raise ReadError(f"{where}: {fault}") from fault

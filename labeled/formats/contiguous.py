@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from labeled.errors import FileFormatError
-from labeled.formats.bytesource import LocalFile, OpenFile
+from labeled.formats.bytesource import LocalFile, OpenFile, naming_rows
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import pick_rows, put_rows, scratch, take_rows
 from labeled.formats.reader import (
@@ -28,7 +28,6 @@ from labeled.formats.reader import (
     Rows,
     count,
     is_cold,
-    naming_rows,
 )
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, box_plan, outer_take
 from labeled.ragged.flat import copy_segments

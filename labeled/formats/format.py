@@ -265,4 +265,7 @@ def dims_of(name: str, default: tuple[str, ...], options: Options, where: str) -
 
 def all_rows(sources: dict[str, SourceHeader]) -> dict[str, dict[str, Rows]]:
     """Return the splits of a file that names none: all rows of every source."""
-    return {ALL: {name: range(header.n_rows) for name, header in sources.items()}}
+    rows: dict[str, Rows] = {}
+    for name, header in sources.items():
+        rows[name] = range(header.n_rows)
+    return {ALL: rows}

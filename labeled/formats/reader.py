@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from operator import add
@@ -25,8 +23,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from labeled.errors import FileFormatError, LabeledError, ReadError, SelectionError, is_interrupt
-from labeled.formats.bytesource import OpenFile, check_same, open_bytes
+from labeled.errors import ReadError, SelectionError
+from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
 from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
@@ -475,33 +473,6 @@ class decoding:
 
     def __exit__(self, *_: object) -> None:
         CLOCK.decode_s += perf_counter() - self._began
-
-
-class naming_rows:
-    """Name file, source and rows in an error of a kind, or in that a file ends early.
-
-    Of a file that was changed meanwhile, whatever went wrong, that is the error.
-    """
-
-    def __init__(
-        self, source: SourceHeader, start: int, stop: int, faults: type[Exception] = OSError
-    ) -> None:
-        self._source, self._rows, self._faults = source, (start, stop), (EOFError, faults)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, fault: Any, _: object) -> None:
-        if not isinstance(fault, self._faults) or is_interrupt(fault):
-            return
-        stamp = self._source.file
-        if not os.path.isdir(stamp.path):  # stores have stamps of their own
-            with suppress(FileFormatError):  # it is gone, or out of reach
-                check_same(stamp)
-        if not isinstance(fault, LabeledError):
-            start, stop = self._rows
-            where = f"{self._source.where}, rows {start} to {stop - 1}"
-            raise ReadError(f"{where}: {fault}") from fault
 
 
 # readers over arrays and over readers

@@ -23,6 +23,7 @@ import numpy as np
 
 from labeled._optional import extra_module
 from labeled.errors import FileChangedError, FileFormatError, warn
+from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import PACKED, cf_of
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
@@ -32,7 +33,6 @@ from labeled.formats.reader import (
     Io,
     bands_of,
     groups_of,
-    naming_rows,
     native,
     put_parts,
     row_nbytes,

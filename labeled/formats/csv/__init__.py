@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError, check_known, listed, warn
-from labeled.formats.bytesource import is_packed, open_bytes, stamp_of
+from labeled.formats.bytesource import is_packed, naming_rows, open_bytes, stamp_of
 from labeled.formats.csv.index import (
     TIME,
     Dialect,
@@ -46,7 +46,6 @@ from labeled.formats.reader import (
     bands_of,
     decoding,
     groups_of,
-    naming_rows,
 )
 from labeled.formats.region import Array, Ints, Region
 from labeled.selection import rows_of

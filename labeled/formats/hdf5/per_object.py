@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, listed
-from labeled.formats.bytesource import check_same, open_bytes, stamp_of
+from labeled.formats.bytesource import check_same, naming_rows, open_bytes, stamp_of
 from labeled.formats.format import ExampleReader, Options, all_rows, chosen_sources
 from labeled.formats.hdf5 import dtypes, labels, safety
 from labeled.formats.hdf5.arrays import matching, name_of
@@ -38,7 +38,6 @@ from labeled.formats.reader import (
     Io,
     count,
     groups_of,
-    naming_rows,
     put_parts,
     row_nbytes,
 )

@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError
+from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import decode
 from labeled.formats.contiguous import ContiguousReader
 from labeled.formats.format import ExampleReader
@@ -35,7 +36,6 @@ from labeled.formats.reader import (
     Io,
     Reader,
     cost,
-    naming_rows,
     native,
     pieces,
     read_rows,

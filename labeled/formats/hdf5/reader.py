@@ -41,7 +41,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import FileFormatError, ReadError
-from labeled.formats.bytesource import OpenFile, is_remote, stored_bytes
+from labeled.formats.bytesource import OpenFile, is_remote, naming_rows, stored_bytes
 from labeled.formats.contiguous import FAR, MANY_ROWS, ContiguousReader
 from labeled.formats.hdf5.dtypes import ItemPart
 from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, undo, why_not
@@ -59,7 +59,6 @@ from labeled.formats.reader import (
     ValuesReader,
     decoding,
     groups_of,
-    naming_rows,
     native,
     put_parts,
     read_rows,
