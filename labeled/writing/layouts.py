@@ -136,7 +136,7 @@ def layouts_of(
         if wish != AS_IT_IS or fixed or not can_encode(now.filters):
             wish = wish if stored is None else _resolved(wish, now)
             now = layout_for(name, one.shape, one.dtype, wish)
-        if old is not None and one.dtype.kind != "O":  # HDF5 damages fill values that are text
+        if old is not None and one.dtype.kind not in "OS":  # h5py damages fill values that are text
             now = replace(now, fill=old.fill_value)
         out[name] = now
     return out

@@ -532,7 +532,9 @@ def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
     for corner in itertools.product(*steps):
         tile = rows[tuple(slice(a, a + c) for a, c in zip(corner, layout.chunks, strict=True))]
         if tile.shape != layout.chunks:
-            whole = np.full(layout.chunks, layout.fill, tile.dtype)
+            whole = np.zeros(layout.chunks, tile.dtype)
+            if layout.fill:
+                whole[...] = layout.fill
             whole[tuple(map(slice, tile.shape))] = tile
             tile = whole
         raw = np.ascontiguousarray(tile).reshape(-1).view(np.uint8)
