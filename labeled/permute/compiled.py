@@ -86,42 +86,38 @@ _moved_bytes = 0
 
 # ---------------------------------------------------------------- whether numba is there
 @cache
-def wanted() -> bool:
-    """Whether compiled loops may be used: neither numba's compiler nor our use of it is off.
+def _obstacle() -> str:
+    """Return why no loop may be compiled, empty if it may.
 
-    Looked at once: to ask the environment takes longer than to scatter a chunk's rows.
+    Looked at once: to ask the environment takes longer than to scatter a chunk's rows, and to
+    look for numba longer than a small copy.
     """
-    return os.environ.get(OFF, "") in ("", "0") and os.environ.get(SWITCH) != "0"
-
-
-@cache
-def installed() -> bool:
-    """Whether numba can be found; looked for once, which takes longer than a small copy."""
-    return importlib.util.find_spec("numba") is not None
+    if os.environ.get(SWITCH) == "0":
+        return f"compiled kernels are turned off by {SWITCH}=0"
+    if os.environ.get(OFF, "") not in ("", "0"):
+        return f"compiled kernels are turned off by {OFF}"
+    if importlib.util.find_spec("numba") is None:
+        return f"numba is not installed: {how_to_install('numba', 'fast')}"
+    return ""
 
 
 def available() -> bool:
     """Say whether the kernels are installed and not turned off."""
-    return not _failed and wanted() and installed()
+    return not (_failed or _obstacle())
 
 
 def describe() -> str:
     """Return one line for plans and reports."""
     if available():
         return "compiled kernels" + (" (not needed yet)" if _kernels is None else "")
-    why = _failed or f"numba is not installed: {how_to_install('numba', 'fast')}"
-    if not wanted():
-        ours = os.environ.get(SWITCH) == "0"
-        why = f"compiled kernels are turned off by {f'{SWITCH}=0' if ours else OFF}"
-    return f"blocked NumPy ({why})"
+    return f"blocked NumPy ({_failed or _obstacle()})"
 
 
 def forget() -> None:
     """Look at the switch and for numba again."""
     global _kernels, _failed
     _kernels, _failed = None, ""
-    installed.cache_clear()
-    wanted.cache_clear()
+    _obstacle.cache_clear()
 
 
 def pays_off(n_bytes: int) -> bool:
@@ -130,7 +126,7 @@ def pays_off(n_bytes: int) -> bool:
     It is imported here, once this process has moved :data:`PAID_BYTES` bytes without it.
     """
     global _moved_bytes
-    if not wanted():
+    if _obstacle():
         return False
     if hasattr(sys.modules.get("numba"), "njit"):
         return True

@@ -17,8 +17,7 @@ STRETCHES = 8  # stretches of units for each thread: late helpers still find wor
 
 MAX_THREADS = 8
 
-_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_pool: ThreadPoolExecutor
 
 
 def processors(most: int = MAX_THREADS) -> int:
@@ -50,7 +49,7 @@ def share(work: Callable[[int, int], None], n_units: int, threads: int) -> None:
 
     helpers = list[Future[None]]()
     with suppress(RuntimeError):  # no thread is started once the main thread has ended
-        helpers.extend(_helpers().submit(run) for _ in range(min(threads, n_units) - 1))
+        helpers.extend(_pool.submit(run) for _ in range(min(threads, n_units) - 1))
     try:
         run()
     finally:
@@ -61,20 +60,12 @@ def share(work: Callable[[int, int], None], n_units: int, threads: int) -> None:
             raise error
 
 
-def _helpers() -> ThreadPoolExecutor:
+def _renew() -> None:
+    """Make a pool; a forked child needs one of its own, as the parent's threads are not there."""
     global _pool
-    with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(MAX_THREADS - 1, thread_name_prefix="labeled-permute")
-        return _pool
+    _pool = ThreadPoolExecutor(MAX_THREADS - 1, thread_name_prefix="labeled-permute")
 
 
-def _forget() -> None:
-    """Start afresh in a forked child: the parent's threads are not there."""
-    global _lock, _pool
-    _lock = threading.Lock()
-    _pool = None
-
-
+_renew()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    os.register_at_fork(after_in_child=_renew)
