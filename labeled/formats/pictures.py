@@ -10,6 +10,10 @@ JPEGs are decoded by simplejpeg, to where they belong, and PNGs that are stored 
 by OpenCV, which also encodes, and changes pictures in pipelines. Everything else, and what these
 two refuse, is decoded by Pillow. For JPEG the pixels of all libraries that build on libjpeg-turbo
 are the same, bit for bit.
+
+Neither does the work of the other: of JPEGs OpenCV makes new arrays (32 pixels square 14 us and
+not 8, 224 square 197 and not 153), and Pillow decodes PNGs under Python's lock (400 of 224 pixels
+square, two threads: 430 to 460 ms and not 240 to 350).
 """
 
 from __future__ import annotations
