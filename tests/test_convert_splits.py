@@ -95,8 +95,9 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
         ({"a": 0.5}, {"stratify": "y", "group": "y"}, "do not go together"),
         ({"a": "::0"}, {}, "step is not 0"),
         ({"a": 0.5}, {"stratify": "z"}, "stratify='z' is not a source.*there are: .*'y'"),
-        ({"a": 0.5}, {"stratify": np.zeros((10, 2))}, "must be 10 integers or texts"),
-        ({"a": 0.5}, {"group": 3}, r"has shape \(\) .* must be 10 integers or texts"),
+        ({"a": 0.5}, {"stratify": np.zeros((10, 2))}, "one value for each of 10 rows"),
+        ({"a": 0.5}, {"stratify": np.full(10, np.nan)}, "NaN in 10 rows, which is not a class"),
+        ({"a": 0.5}, {"group": 3}, r"has shape \(\); .* one value for each of 10 rows"),
         (None, {"stratify": "y"}, "need splits: give split="),
     ],
 )

@@ -364,7 +364,7 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
     assert test.n_rows == 0
     for wrong, words in [
         ({"stratify": y[:5]}, "one value for each"),
-        ({"test_size": 0.9, "train_size": 0.9}, "more than all"),
+        ({"test_size": 0.9, "train_size": 0.9}, "'train', 'test'. ask for 1.8 of the 100 rows"),
         ({"test_size": 101}, "101"),
         ({"stratify": "y", "groups": "who"}, "group"),
         ({"stratify": np.linspace(0, 1, 100)}, "another number in each row.*bins"),

@@ -35,10 +35,11 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import check_arguments, check_keywords, keywords_of
+from labeled._validation import check_arguments, check_classes, check_keywords, keywords_of
 from labeled.dataset.dataset import Dataset
 from labeled.dataset.files import find_files
 from labeled.dataset.opening import open_dataset
+from labeled.dataset.selecting import one_value_a_row
 from labeled.errors import (
     ArrayError,
     DimsError,
@@ -57,7 +58,6 @@ from labeled.formats import registry
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, explained, part_folder
-from labeled.ragged import Ragged
 from labeled.writing import pictures, tables
 from labeled.writing.inputs import warn_of_left_out
 from labeled.writing.layouts import Storage
@@ -66,7 +66,6 @@ from labeled.writing.splits import splits_by_rules
 from labeled.writing.write import DEFAULTS, RECORDS, Path, WriteOptions, check_ending, write
 
 MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
-LABELS = "iubUSO"  # kinds of dtypes that labels have: integers and texts
 BLOCKS = 32  # of lazy arrays that fit into the memory given: several are on their way at a time
 TEXTS = (".txt", ".csv", ".tsv", ".tab")  # notes, class names, licences beside pictures
 
@@ -331,23 +330,14 @@ def _drawn(
         words = f"the sources of {found.where} differ in length: {counts}"
         raise SplitError(f"{words}; choose some that agree with sources=[...]")
     n_rows = next(iter(counts.values()))
-    by = {name: _labels(found, name, given, n_rows) for name, given in labels.items()}
+    by: dict[str, npt.NDArray[Any]] = {}
+    for option, given in labels.items():
+        values = _called(found, option, given) if isinstance(given, str) else given
+        by[option] = one_value_a_row(option, values, n_rows)
+        if option == "stratify":
+            check_classes(f"{option}=", by[option], "labels", SplitError)
     how: Any = {"seed": seed, "in_order": in_order}
     return splits_by_rules(rules, n_rows, **how, classes=by.get("stratify"), groups=by.get("group"))
-
-
-def _labels(found: _Origin, option: str, given: Any, n_rows: int) -> npt.NDArray[Any]:
-    """Return one value a row: those of a source, or given outright."""
-    value = _called(found, option, given) if isinstance(given, str) else given
-    given = given if isinstance(given, str) else "array"
-    if isinstance(value, Ragged):
-        raise SplitError(f"{option}={given!r} is ragged; it must have one value a row")
-    value = value.values if isinstance(value, xr.DataArray) else value
-    labels = np.asarray(value[:] if getattr(value, "shape", ()) else value)
-    if labels.shape not in ((n_rows,), (n_rows, 1)) or labels.dtype.kind not in LABELS:
-        words = f"{option}={given!r} has shape {labels.shape} and dtype {labels.dtype}"
-        raise SplitError(f"{words}; it must be {n_rows} integers or texts, one a row")
-    return labels.reshape(n_rows)
 
 
 def _called(found: _Origin, option: str, name: str) -> Any:
@@ -358,10 +348,7 @@ def _called(found: _Origin, option: str, name: str) -> Any:
     for source in map(found.sources.__getitem__, found.names):
         columns = list(map(str, getattr(source, "attrs", {}).get("columns", ())))
         if name in columns:
-            values = source[:, columns.index(name)].values
-            # integers side by side with others have their dtype
-            integers = np.isfinite(values).all() and not (values % 1).any()
-            return values.astype(np.int64) if integers else values
+            return source[:, columns.index(name)].values
         known = [*dict.fromkeys([*known, *columns])]
     hint = did_you_mean(name, known)
     raise UnknownNameError(f"{option}={name!r} is not a source of {found.where}; {hint}")

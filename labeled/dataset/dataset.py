@@ -254,22 +254,20 @@ class Dataset(Viewed):
         >>> ds.subset([7, 2, 2]).subset(slice(1, None))["x"].values
         array([2, 2])
         """
-        n_rows, chosen, loaded = self.n_rows, {}, self.loaded
-        in_files = self._rows if self.selections is None else self.selections
-        done: dict[str, Selection] = {}  # sources with equal rows share what comes out
+        n_rows, loaded = self.n_rows, self.loaded
+        in_files = {name: self._file_rows[name] for name in self.sources}
+        distinct = {mine.token: mine for mine in in_files.values()}
         try:
             if loaded is not None or not self.sources:
                 kept = Selection.all(n_rows)[rows].rows
-            for name in self.sources:
-                mine = in_files[name]
-                if mine.token not in done:
-                    done[mine.token] = mine[rows]
-                chosen[name] = done[mine.token]
+            # sources with equal rows share what comes out
+            taken = {token: mine[rows] for token, mine in distinct.items()}
         except (SelectionError, SelectionTypeError) as error:
             raise type(error)(f"{error} (selecting from {self.where})") from None
         if loaded is not None:
             held = {name: loaded[name][kept] for name in self.sources}
             loaded = {n: x.load() if isinstance(x, Ragged) else x for n, x in held.items()}
+        chosen = {name: taken[mine.token] for name, mine in in_files.items()}
         return replace(self, selections=chosen, loaded=loaded)
 
     @check_arguments()

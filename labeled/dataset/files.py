@@ -276,11 +276,8 @@ def _scanned(paths: Names, options: Options, stamps: Stamps, names: Names = ()) 
     for split, provided in first.splits.items():
         rows = splits[split] = {}
         for name in provided:
-            rows[name] = Selection.of(provided[name])
-            if len(headers) > 1:
-                rows[name] = joined_rows(
-                    [(Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers]
-                )
+            each = ((Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers)
+            rows[name] = joined_rows(each)
     return Catalog(headers, tuple(marks), sources, variables, splits)
 
 
@@ -289,11 +286,11 @@ def _is_along(variable: SourceHeader, file: FileHeader) -> bool:
     return variable.dims[:1] in {source.dims[:1] for source in file.sources.values()}
 
 
-def joined_rows(parts: Sequence[tuple[Selection, int]]) -> Selection:
+def joined_rows(parts: Iterable[tuple[Selection, int]]) -> Selection:
     """Join rows of files, each given with how many its file has, one after another."""
     begin, shifted = 0, []
     for rows, n_rows in parts:
-        shifted.append(rows.shift(begin))
+        shifted.append(rows.shift(begin) if begin else rows)  # long lists are not copied
         begin += n_rows
     return Selection.concat(shifted)
 

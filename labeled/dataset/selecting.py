@@ -249,12 +249,8 @@ def split_rows(
         If the sizes are impossible, or two rules are given at once.
     """
     given = {name: size for name, size in sizes.items() if size is not None}
-    floats = [size for size in given.values() if isinstance(size, float)]
-    if len(floats) == 2 and sum(floats) > 1:
-        both = " and ".join(f"{name}_size={size}" for name, size in given.items())
-        raise SplitError(f"{both} are more than all")
-    classes = _one_value_a_row(dataset, "stratify", rules["stratify"])
-    groups = _one_value_a_row(dataset, "groups", rules["groups"])
+    classes = _values_of(dataset, "stratify", rules["stratify"])
+    groups = _values_of(dataset, "groups", rules["groups"])
     if classes is not None:
         where, labels, by = "stratify=", "labels", rules["stratify"]
         if isinstance(by, str):
@@ -266,8 +262,8 @@ def split_rows(
     return sides["train"], sides["test"]
 
 
-def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[Any] | None:
-    """Return classes or groups as one value for each row; of ragged sources, the shapes."""
+def _values_of(dataset: Dataset, option: str, given: Any) -> npt.NDArray[Any] | None:
+    """Return classes or groups, given outright or by the name of a source."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -278,8 +274,18 @@ def _one_value_a_row(dataset: Dataset, option: str, given: Any) -> npt.NDArray[A
                 f"{did_you_mean(given, able)}"
             )
         given = dataset[given]
+    return one_value_a_row(option, given, dataset.n_rows)
+
+
+def one_value_a_row(option: str, given: Any, n_rows: int) -> npt.NDArray[Any]:
+    """Return classes or groups as one value for each row; of ragged sources, the shapes.
+
+    Raises
+    ------
+    SplitError
+        If there are more values or fewer, or some that cannot be compared.
+    """
     values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
-    n_rows = dataset.n_rows
     if values.shape[:1] != (n_rows,) or values.size != n_rows:
         raise SplitError(
             f"{option}= has shape {values.shape}; it must be one value for each of {n_rows} rows"
