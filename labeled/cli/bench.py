@@ -31,20 +31,18 @@ import labeled
 from labeled.cli import options as opt
 from labeled.display.text import count_words
 from labeled.errors import LoaderError
-from labeled.samplers.quality import batch_entropies
 
 Array = npt.NDArray[Any]
-# the values of each batch, and which rows of the file they are
-Batches = Generator[tuple[Any, Array], None, None]
+Batches = Generator[Any, None, None]  # the values of each batch
 
-ROUNDS, THREADS, STRETCHES, FEW_BATCHES, SEED = 3, 2, 10, 8, 7
+ROUNDS, THREADS, FEW_BATCHES, SEED = 3, 2, 8, 7
 LINE_BYTES = 64
 LINE = "{:<23}{:>12}{:>9}{:>14}{:>13}{:>17}"
 HEAD = ("rows/s", "GB/s", "labeled / it", "peak memory", "shuffle quality")
 NOTES = """\
 labeled / it: how many times as fast labeled is. Ratios within one run are what to trust.
 peak memory: arrays and Python objects of the first round; pages of a mapped file are not counted.
-shuffle quality: how evenly batches draw from ten equal stretches; 1 is a full shuffle."""
+shuffle quality: how evenly batches draw from the file, as explain() says; 1 is a full shuffle."""
 
 
 @dataclass
@@ -54,25 +52,23 @@ class Loop:
     loop: str
     shuffled: bool
     epoch: Callable[[], Batches]
+    quality: float | None
     rows_per_s: list[float] = field(default_factory=list)
     bytes_per_row: float = 0.0
     peak_bytes: int = 0
-    quality: float | None = None
 
-    def run(self, limit_s: float) -> tuple[float, list[Array]]:
-        """Run epochs, the last one in part; return rows a second and the rows of batches."""
+    def run(self, limit_s: float) -> float:
+        """Run epochs, the last one in part; return rows a second."""
         n_rows, n_bytes, seconds = 0, 0, 0.0
-        numbers: list[Array] = []
         began = perf_counter()
-        for values, rows in chain.from_iterable(self.epoch() for _ in count()):
+        for n_batches, values in enumerate(chain.from_iterable(self.epoch() for _ in count()), 1):
             n_bytes += touch(values)
-            n_rows += len(rows)
-            numbers.append(rows)
+            n_rows += len(values)
             seconds = perf_counter() - began
-            if seconds > limit_s and len(numbers) >= FEW_BATCHES:
+            if seconds > limit_s and n_batches >= FEW_BATCHES:
                 break
         self.bytes_per_row = n_bytes / n_rows
-        return n_rows / seconds, numbers
+        return n_rows / seconds
 
 
 def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> list[Loop]:
@@ -85,17 +81,17 @@ def loops_of(dataset: labeled.Dataset, name: str, size: int, memory: str) -> lis
     loops = []
     for shuffled in (False, True):
         loader = dataset.batches(size, shuffle=shuffled, seed=SEED, memory=memory)
-        title = "labeled, shuffle=True" if shuffled else "labeled"
-        loops.append(Loop(title, shuffled, partial(ours, loader, name)))
+        title, best = ("labeled, shuffle=True", 1.0) if shuffled else ("labeled", None)
+        loops.append(Loop(title, shuffled, partial(ours, loader, name), loader.explain().quality))
         if not plain:
             continue
         title = "h5py, x[sorted rows]" if shuffled else "h5py, x[a:b]"
-        loops.append(Loop(title, shuffled, partial(by_h5py, rows, size, shuffled)))
+        loops.append(Loop(title, shuffled, partial(by_h5py, rows, size, shuffled), best))
         if rows.id.get_offset() is not None and not rows.dtype.hasobject:
             title = "bare np.take" if shuffled else "bare loop"
-            loops.append(Loop(title, shuffled, partial(mapped, rows, size, shuffled)))
+            loops.append(Loop(title, shuffled, partial(mapped, rows, size, shuffled), best))
         elif not shuffled and has_known_chunks(rows):
-            loops.append(Loop("bare loop", False, partial(bare_chunks, rows)))
+            loops.append(Loop("bare loop", False, partial(bare_chunks, rows), None))
     return loops
 
 
@@ -103,7 +99,7 @@ def ours(loader: labeled.Loader, name: str) -> Batches:
     """Read by this library."""
     with iter(loader) as batches:
         for batch in batches:
-            yield batch.arrays[name], batch.rows
+            yield batch.arrays[name]
 
 
 def orders(n_rows: int, size: int, shuffled: bool) -> Iterator[Array]:
@@ -118,7 +114,7 @@ def by_h5py(rows: Any, size: int, shuffled: bool) -> Batches:
     """Read as HDF5 allows: a slice, or a list of rows in ascending order."""
     for some in orders(len(rows), size, shuffled):
         some.sort()
-        yield rows[some if shuffled else slice(some[0], some[-1] + 1)], some
+        yield rows[some if shuffled else slice(some[0], some[-1] + 1)]
 
 
 def mapped(rows: Any, size: int, shuffled: bool) -> Batches:
@@ -131,7 +127,7 @@ def mapped(rows: Any, size: int, shuffled: bool) -> Batches:
             np.take(found, some, axis=0, out=out, mode="clip")
         else:
             out[...] = found[some[0] : some[-1] + 1]
-        yield out, some
+        yield out
 
 
 def has_known_chunks(rows: Any) -> bool:
@@ -148,13 +144,13 @@ def bare_chunks(rows: Any) -> Batches:
     item, each = rows.dtype.itemsize, rows.chunks[0]
     n_bytes = int(np.prod(rows.chunks)) * item
 
-    def read(first: int) -> tuple[Array, Array]:
+    def read(first: int) -> Array:
         data = rows.id.read_direct_chunk((first, *[0] * (rows.ndim - 1)))[1]
         values = np.frombuffer(zlib_decompress(data, n_bytes) if rows.compression else data, "u1")
         if rows.shuffle:
             values = np.ascontiguousarray(values.reshape(item, -1).T)
-        numbers = np.arange(first, min(first + each, len(rows)))
-        return values.view(rows.dtype).reshape(rows.chunks)[: len(numbers)], numbers
+        chunk: Array = values.view(rows.dtype).reshape(rows.chunks)
+        return chunk[: len(rows) - first]
 
     pool = ThreadPoolExecutor(THREADS)
     try:
@@ -177,16 +173,6 @@ def touch(values: Any) -> int:
         return sum(map(touch, values))
     np.add.reduce(np.ascontiguousarray(values).reshape(-1).view(np.uint8)[::LINE_BYTES])
     return values.nbytes
-
-
-def quality(batches: list[Array], n_rows: int, batch_rows: int) -> float | None:
-    """Return the entropy of ten equal stretches in full batches, of that of random rows."""
-    full = [rows * STRETCHES // n_rows for rows in batches if len(rows) == batch_rows]
-    if not full:
-        return None
-    drawn = np.random.default_rng(5).integers(0, STRETCHES, (500, batch_rows))
-    best = float(batch_entropies(drawn).mean())
-    return float(batch_entropies(np.stack(full)).mean()) / best if best else 1.0
 
 
 @opt.command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
@@ -228,15 +214,13 @@ def bench(
     for one in loops:
         tracemalloc.start()
         try:
-            _, numbers = one.run(seconds)
+            one.run(seconds)
             one.peak_bytes = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-        if one.shuffled:
-            one.quality = quality(numbers, dataset.n_rows, batch_size)
     for _ in range(ROUNDS):
         for one in loops:
-            one.rows_per_s.append(one.run(seconds)[0])
+            one.rows_per_s.append(one.run(seconds))
     if as_json:
         facts = [{k: value for k, value in vars(one).items() if k != "epoch"} for one in loops]
         click.echo(json.dumps(facts, indent=2))
