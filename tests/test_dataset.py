@@ -204,6 +204,20 @@ def test_splits_are_shown_where_they_can_be_chosen(path):
             chosen.split("train")
 
 
+def test_splits_are_counted_in_the_sources_that_are_selected(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["long"], f["short"] = np.zeros(30), np.zeros(4)
+        f["names"] = np.array(["a"] * 30, h5py.string_dtype())
+    dataset = labeled.open_dataset(tmp_path / "a.h5")
+    assert "all  30 rows (2 sources), 4 rows (short)" in repr(dataset)
+    chosen = dataset.select("long", "names")
+    assert repr(chosen).endswith("all  30 rows")
+    assert [line.split()[-4] for line in repr(chosen.batches(5)).splitlines()[2:4]] == [
+        "float64",
+        "text",
+    ]
+
+
 def test_a_file_without_sources_has_no_row(tmp_path):
     with h5py.File(tmp_path / "e.h5", "w") as f:
         f["scalar"] = 1

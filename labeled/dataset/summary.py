@@ -79,9 +79,13 @@ def _summary(dataset: Dataset) -> Summary:
 
 def _split_words(dataset: Dataset, split: str) -> str:
     """Return how many rows a split has, and which sources it lacks."""
-    counts = dataset.splits[split]
-    words = _alike({name: count_words(n, "row") for name, n in sorted(counts.items())})
-    missing = [name for name in dataset.sources if name not in counts]
+    counts, words_of, missing = dataset.splits[split], dict[str, str](), list[str]()
+    for name in sorted(dataset.sources):
+        if name in counts:
+            words_of[name] = count_words(counts[name], "row")
+        else:
+            missing.append(name)
+    words = _alike(words_of) if words_of else count_words(0, "row")
     return f"{words} (without {listed(missing, _LISTED)})" if missing else words
 
 

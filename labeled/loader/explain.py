@@ -274,7 +274,8 @@ def loader_summary(plan: LoaderPlan, epoch_plan: EpochPlan, first_batch: int) ->
         kept = one.keep or one.source.loaded is not None
         row = sizes_words(one.source.dims[1:], one.source.row_shape)
         where = "kept in memory" if kept else "read ahead"
-        rows.append((one.name, row, str(one.source.dtype), where))
+        text = one.source.ragged is None and one.source.dtype.hasobject
+        rows.append((one.name, row, "text" if text else str(one.source.dtype), where))
     made = "a mapping of source to DataArray" if lay_out.specs is None else lay_out.specs.specs
     more = (
         f"batches: {made}",
