@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import h5py
 import numpy as np
@@ -118,11 +119,17 @@ def test_packed_labels_and_weights_count_as_what_they_mean(tmp_path):
             loader.batches(20, balance="y", seed=1)
 
 
-def test_times_are_padded_with_nan_as_nat():
+def test_times_are_padded_with_nan_as_nat(tmp_path):
     times = np.arange(5).astype("M8[ns]")
     for given in (times, times - times[0]):
-        *_, last = labeled.batches({"t": given}, 3, last="pad", pad_value=float("nan"))
-        np.testing.assert_array_equal(np.isnat(last["t"].values), [False, False, True])
+        stored = labeled.write(tmp_path / f"{given.dtype.kind}.hdf5", {"t": given})
+        for batches in (
+            partial(labeled.batches, {"t": given}),
+            labeled.open_dataset(stored).batches,
+        ):
+            *_, last = batches(3, last="pad", pad_value=float("nan"))
+            np.testing.assert_array_equal(last["t"].values[:2], given[3:])
+            assert np.isnat(last["t"].values[2])
         with pytest.raises(LabeledError, match=r"pad_value=1000.* is not a value of dtype"):
             labeled.batches({"t": given}, 3, last="pad", pad_value=10**30)
 

@@ -169,7 +169,7 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
     Returns
     -------
     array of ``cf.dtype``, same shape
-        New memory.
+        New memory, which may be written to.
 
     Raises
     ------
@@ -199,7 +199,8 @@ def decode(raw: np.ndarray[Any, Any], cf: CF) -> np.ndarray[Any, Any]:
         wide = cf.dtype.kind == "f" and not is_narrowed
         packed = wide and dict(cf.attrs).keys() <= {*PACKED, *FILLS}
         values = (_unpacked if packed else _by_xarray)(values, cf)
-    out = values.astype(cf.dtype, copy=np.may_share_memory(values, raw))
+    borrowed = np.may_share_memory(values, raw) or not values.flags.writeable  # as pandas hands out
+    out = values.astype(cf.dtype, copy=borrowed)
     if missing is not None:
         out[missing] = np.nan
     return out
