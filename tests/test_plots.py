@@ -203,6 +203,15 @@ def test_splits_lie_where_their_rows_are(path):
     assert [text.get_text() for text in ax.texts] == ["200 rows", "50 rows"]
 
 
+@pytest.mark.parametrize("select", [("long",), ("short", "long"), ("short",)])
+def test_splits_are_drawn_as_they_lie_in_the_longest_source_that_is_selected(tmp_path, select):
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["a"], f["short"], f["long"] = np.zeros(90), np.zeros(4), np.zeros(30)
+    ax = drawn(labeled.open_dataset(tmp_path / "a.h5").select(*select).plot.splits())
+    (path,) = ax.collections[0].get_paths()
+    assert path.vertices[:, 0].max() == ax.get_xlim()[1] == (30 if "long" in select else 4)
+
+
 @pytest.mark.parametrize("chosen", ["odd", "part", "loaded"])
 def test_statistics_are_those_of_the_rows(path, chosen):
     dataset = labeled.open_dataset(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -178,7 +179,7 @@ class DatasetPlots:
         return f"<plots of {self.dataset.where}: plot(), plot.splits()>"
 
     def splits(self, *, ax: Axes | None = None) -> Axes:
-        """Draw where in the file the rows of each split lie; reads no rows.
+        """Draw where in the file the rows of each split lie, in the longest source; reads no rows.
 
         Raises
         ------
@@ -187,10 +188,11 @@ class DatasetPlots:
         """
         catalog, found, longest = self.dataset.files.catalog, {}, 0
         for split, by_source in catalog.splits.items():
-            if not by_source:
+            there = [catalog.sources[name] for name in self.dataset.sources if name in by_source]
+            if not there:
                 continue
-            name, rows = next(iter(by_source.items()))
-            n_rows = catalog.sources[name].n_rows
+            most = max(there, key=attrgetter("n_rows"))
+            rows, n_rows = by_source[most.name], most.n_rows
             longest, found[split] = max(longest, n_rows), (rows.stretches_among(n_rows),)
         notes = [_split_words(self.dataset, split) for split in found]
         lines = RowLines(found, longest, "row of the file", notes=notes)
