@@ -340,6 +340,18 @@ def test_text_of_other_encodings(tmp_path, encoding):
             assert labeled.open_dataset(path)["word"].values[1] == "s\udcfc\udcdf"
 
 
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_a_byte_that_is_no_utf8_is_told_wherever_it_stands(tmp_path, suffix):
+    lines = [b"n,word", *(b"%d,word number %d" % (n, n) for n in range(300_000))]
+    lines[200_000] = b"200000,bad \xff byte"  # between two samples
+    path, text = tmp_path / f"a.{suffix}", b"\n".join(lines)
+    path.write_bytes(gzip.compress(text, 1) if suffix.endswith("gz") else text)
+    with pytest.warns(LabeledWarning, match=r"line 200001 of .*a\.csv.* not UTF-8, as in b'.*bad"):
+        ds = labeled.open_dataset(path)
+    (row,) = ds.select("word").subset([199_999]).batches(1)
+    assert row["word"].values.tolist() == ["bad \udcff byte"]
+
+
 # what is wrong
 
 

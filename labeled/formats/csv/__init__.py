@@ -103,6 +103,13 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
         index = row_index(stamp, dialect)
         if is_packed(stamp):
             stamp = replace(stamp, unpacked_bytes=index.n_bytes)
+        if index.odd is not None:
+            at, near = index.odd
+            warn(
+                f"line {line_at(stamp, at)} of {path!r} is not UTF-8, as in {near!r}; such bytes "
+                "are read as surrogate escapes, or pass encoding='latin-1', 'cp1252' or whatever "
+                "it is"
+            )
         texts.append((stamp, dialect, index))
         sampled.append(_sampled(stamp, dialect, index))
         first = texts[0][1].names
@@ -202,15 +209,6 @@ def _sampled(stamp: FileStamp, dialect: Dialect, index: RowIndex) -> list[Column
         sample = int(np.searchsorted(cuts, at, "right")) - 1
         line = line_at(stamp, int(begins[sample] + at - cuts[sample]))
         raise FileFormatError(f"line {line} of {stamp.path!r}: {fault}") from None
-    try:
-        if dialect.encoding == "utf-8":  # the parser decodes others, and refuses what they lack
-            str(text.data, "utf-8")
-    except UnicodeDecodeError as fault:
-        near = fault.object[max(fault.start - 20, 0) : fault.start + 20]
-        warn(
-            f"{stamp.path!r} holds text that is not UTF-8, as in {near!r}, whose bytes are read as "
-            "surrogate escapes; pass encoding='latin-1', 'cp1252' or whatever it is"
-        )
     columns = zip(dialect.names, table.columns, strict=True)
     return [_inferred(name, values, text, dialect) for name, values in columns]
 
