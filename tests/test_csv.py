@@ -341,7 +341,7 @@ def test_text_of_other_encodings(tmp_path, encoding):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
-def test_a_byte_that_is_no_utf8_is_told_wherever_it_stands(tmp_path, suffix):
+def test_bytes_that_are_not_utf8_are_reported_with_their_line(tmp_path, suffix):
     lines = [b"n,word", *(b"%d,word number %d" % (n, n) for n in range(300_000))]
     lines[200_000] = b"200000,bad \xff byte"  # between two samples
     path, text = tmp_path / f"a.{suffix}", b"\n".join(lines)

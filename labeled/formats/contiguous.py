@@ -20,15 +20,7 @@ from labeled.errors import FileFormatError
 from labeled.formats.bytesource import LocalFile, OpenFile, naming_rows
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import pick_rows, put_rows, scratch, take_rows
-from labeled.formats.reader import (
-    PIECE_BYTES,
-    ByteRanges,
-    FileReader,
-    Io,
-    Rows,
-    count,
-    is_cold,
-)
+from labeled.formats.reader import PIECE_BYTES, ByteRanges, FileReader, Io, Rows, count, is_cold
 from labeled.formats.region import GAP_BYTES, Array, BoxPlan, Ints, Region, box_plan, outer_take
 from labeled.ragged.flat import copy_segments
 from labeled.selection import rows_of, spread

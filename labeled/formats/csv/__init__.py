@@ -30,23 +30,9 @@ from labeled.formats.csv.index import (
     row_index,
 )
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import (
-    TEXT,
-    FileHeader,
-    FileStamp,
-    Filter,
-    SourceHeader,
-    first_rounded,
-)
+from labeled.formats.header import TEXT, FileHeader, FileStamp, Filter, SourceHeader, first_rounded
 from labeled.formats.memory import scratch
-from labeled.formats.reader import (
-    ByteRanges,
-    FileReader,
-    Io,
-    bands_of,
-    decoding,
-    groups_of,
-)
+from labeled.formats.reader import ByteRanges, FileReader, Io, bands_of, decoding, groups_of
 from labeled.formats.region import Array, Ints, Region
 from labeled.selection import rows_of
 

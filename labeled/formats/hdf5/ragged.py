@@ -31,15 +31,7 @@ from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import check_claim, h5_of
 from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.memory import BLOCK_BYTES, scratch
-from labeled.formats.reader import (
-    Cost,
-    Io,
-    Reader,
-    cost,
-    native,
-    pieces,
-    read_rows,
-)
+from labeled.formats.reader import Cost, Io, Reader, cost, native, pieces, read_rows
 from labeled.formats.region import Array
 from labeled.permute.workers import share
 from labeled.ragged.flat import (

@@ -29,14 +29,7 @@ import numpy.typing as npt
 from labeled._validation import check_fields, whole
 from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.formats.bytesource import stamp_of
-from labeled.formats.format import (
-    ExampleReader,
-    Format,
-    Options,
-    all_rows,
-    chosen_sources,
-    dims_of,
-)
+from labeled.formats.format import ExampleReader, Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Filter, SourceHeader
 from labeled.formats.memory import put_rows
 from labeled.formats.pictures import (
