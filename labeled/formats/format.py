@@ -49,7 +49,7 @@ from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, native
 from labeled.formats.region import Array, Ints
 from labeled.ragged import RaggedReader
-from labeled.ragged.flat import AnyRows, Flat, check_sizes, copy_segments, elements_of
+from labeled.ragged.flat import AnyRows, Flat, check_sizes, elements_of, offsets_of
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,6 @@ class Head:
 
     Parameters
     ----------
-    path : str
     data : bytes
         The first bytes, unpacked where the file is gzip-compressed.
     at : callable
@@ -83,7 +82,6 @@ class Head:
         Whether the file is gzip-compressed.
     """
 
-    path: str
     data: bytes
     at: Callable[[int, int], bytes]
     packed: bool = False
@@ -96,10 +94,6 @@ class NoOptions:
 
 def _not_offered(header: SourceHeader, *_: Any) -> Any:
     raise FileFormatError(f"{header.where}: this format reads no such source")
-
-
-def _stored(headers: Sequence[SourceHeader]) -> list[int]:
-    return [h.file.size if h.stored_bytes is None else h.stored_bytes for h in headers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +149,9 @@ class Format:
     open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _not_offered
     read_scalar: Callable[[SourceHeader], Array] = _not_offered
     check_claim: Callable[[SourceHeader, int], None] = lambda header, n_bytes: None
-    stored_bytes: Callable[[Sequence[SourceHeader]], list[int]] = _stored
+    stored_bytes: Callable[[Sequence[SourceHeader]], list[int]] = lambda headers: [
+        header.stored_bytes or 0 for header in headers
+    ]
     statistics: Callable[[str], Mapping[str, Any]] = lambda path: {}
     named: Callable[[str], bool] | None = None
     order: Callable[[str], Any] = str
@@ -177,7 +173,7 @@ class Format:
 class ExampleReader:
     """Examples of one source; a :class:`~labeled.ragged.RaggedReader` but for reading them.
 
-    A format implements ``shapes`` and ``read_flat``. Nothing is opened before they are called.
+    A format implements ``_found`` and ``_read``. Nothing is opened before they are called.
     """
 
     kind: str = ""
@@ -190,21 +186,40 @@ class ExampleReader:
         self.dtype = native(source.dtype) if source.cf is None else source.cf.dtype
 
     def shapes(self, rows: AnyRows) -> Ints:
-        raise NotImplementedError
+        """Return the shapes of examples, checked."""
+        return self._found(rows)[0]
 
     def sizes(self, rows: AnyRows) -> Ints:
         """Return how many elements examples have."""
         return elements_of(self.shapes(rows))
 
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        raise NotImplementedError
+        """Read examples one after another."""
+        shapes, wanted = self._found(rows)
+        sizes = elements_of(shapes)
+        offsets = offsets_of(sizes)
+        self._check_claim(int(offsets[-1]) * self.dtype.itemsize)
+        out = np.empty(int(offsets[-1]), self.dtype)
+        self._read(wanted, out, offsets[:-1], sizes, threads)
+        return Flat(out, offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Ints, sizes: Ints) -> Ints:
-        """Read examples to their places; some formats know a way without flat values."""
-        values, offsets, shapes = self.read_flat(rows)
-        check_sizes(self.where, rows, np.diff(offsets), sizes)
-        copy_segments(out, places, values, offsets[:-1], sizes)
+        """Read examples of known sizes to their places."""
+        shapes, wanted = self._found(rows)
+        check_sizes(self.where, rows, elements_of(shapes), sizes)
+        self._read(wanted, out, places, sizes, 1)
         return shapes
+
+    def _found(self, rows: AnyRows) -> tuple[Ints, Any]:
+        """Return the shapes of examples, checked, and what tells ``_read`` which they are."""
+        raise NotImplementedError
+
+    def _check_claim(self, n_bytes: int) -> None:
+        """Refuse to take memory for examples that a file claims and does not store."""
+
+    def _read(self, wanted: Any, out: Array, places: Ints, sizes: Ints, threads: int) -> None:
+        """Store examples of those sizes at places of `out`."""
+        raise NotImplementedError
 
 
 # what `sources=`, `dims=` and `example_dim=` ask for, alike for every format whose dims come from a

@@ -89,7 +89,7 @@ def format_of(path: str) -> Format:
     if packed:
         with suppress(zlib.error):
             data = zlib.decompressobj(wbits=31).decompress(data, HEAD_BYTES)
-    head = Head(path, data, at, packed)
+    head = Head(data, at, packed)
     if packed and HDF5.recognises(head):
         raise FileFormatError(
             f"{path!r} is gzip-compressed HDF5, whose rows cannot be reached; unpack it (gunzip)"

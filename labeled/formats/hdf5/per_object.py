@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from glob import has_magic
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import h5py
@@ -42,7 +41,7 @@ from labeled.formats.reader import (
     row_nbytes,
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
-from labeled.ragged.flat import AnyRows, Flat, Rows, check_sizes, elements_of, offsets_of
+from labeled.ragged.flat import AnyRows, Rows
 from labeled.selection import rows_of
 
 # Examples for which HDF5 opens a file: what it notes down about each stays in pieces in the memory
@@ -330,15 +329,14 @@ class EachRowsReader(FileReader):
         self.chunk_rows = max(1, PIECE_BYTES // max(1, source.row_bytes))
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        same = out.dtype == self.source.dtype
-        if same and is_whole(self.region, self.source.row_shape):  # no copy in between
+        if is_whole(self.region, self.source.row_shape):  # no copy in between
             wanted = rows_of(runs)
             at = range(len(wanted)) if places is None else places.tolist()
             _read(self.source, wanted, [out[place : place + 1] for place in at])
             return
         for bands in groups_of(runs, self.chunk_rows):
             wanted = rows_of(bands)
-            rows = np.empty((len(wanted), *self.source.row_shape), self.source.dtype)
+            rows = np.empty((len(wanted), *self.source.row_shape), self.dtype)
             _read(self.source, wanted, list(rows[:, np.newaxis]))
             put_parts(out, places, bands, outer_take(rows, self.region))
 
@@ -352,27 +350,17 @@ class EachReader(ExampleReader):
 
     kind, why = "records", WHY
 
-    def shapes(self, rows: AnyRows) -> Rows:
+    def _found(self, rows: AnyRows) -> tuple[Rows, Rows]:
         shapes = _objects(self.source).parts[self.source.detail.part].shapes
-        return np.array([shapes[row] for row in rows], np.int64).reshape(-1, len(shapes[0]))
+        found = np.array([shapes[row] for row in rows], np.int64).reshape(-1, len(shapes[0]))
+        return found, np.asarray(rows, np.int64)
 
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        shapes = self.shapes(rows)
-        offsets = offsets_of(elements_of(shapes))
-        safety.check_claim(self.source, int(offsets[-1]) * self.source.dtype.itemsize)
-        out = np.empty(int(offsets[-1]), self.source.dtype)
-        targets = [out[start:stop] for start, stop in pairwise(offsets.tolist())]
-        _read(self.source, np.asarray(rows, np.int64), targets)
-        return Flat(out.astype(self.dtype, copy=False), offsets, shapes)
+    def _check_claim(self, n_bytes: int) -> None:
+        safety.check_claim(self.source, n_bytes)
 
-    def read_at(self, rows: AnyRows, out: Array, places: Ints, sizes: Ints) -> Ints:
-        if out.dtype != self.source.dtype:
-            return super().read_at(rows, out, places, sizes)
-        shapes = self.shapes(rows)
-        check_sizes(self.where, rows, elements_of(shapes), sizes)
+    def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
         ends = zip(places.tolist(), (places + sizes).tolist(), strict=True)
-        _read(self.source, np.asarray(rows, np.int64), [out[start:stop] for start, stop in ends])
-        return shapes
+        _read(self.source, wanted, [out[start:stop] for start, stop in ends])
 
 
 def _objects(source: SourceHeader) -> Objects:
@@ -381,7 +369,7 @@ def _objects(source: SourceHeader) -> Objects:
 
 
 def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
-    """Read examples, each to an array of its size in the dtype of the file.
+    """Read examples, each to an array of its size in native byte order.
 
     Raises
     ------
@@ -397,6 +385,8 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
         for row, offset, target in zip(rows.tolist(), offsets, targets, strict=True):
             with naming_rows(source, row, row + 1):
                 bytes_of_file.read_into(target, offset)
+            if not source.dtype.isnative:
+                target.byteswap(inplace=True)
         return
     wanted = [*zip(rows.tolist(), targets, strict=True)]
     for start in range(0, len(wanted), AT_ONCE):

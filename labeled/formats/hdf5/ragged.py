@@ -36,7 +36,6 @@ from labeled.formats.region import Array
 from labeled.permute.workers import share
 from labeled.ragged.flat import (
     AnyRows,
-    Flat,
     RaggedReader,
     Rows,
     block_cuts,
@@ -96,9 +95,6 @@ def _check_vlen(source: SourceHeader) -> None:
 class StoredExamples(ExampleReader):
     """What the two readers of ragged datasets share; each tells the sizes."""
 
-    def shapes(self, rows: AnyRows) -> Rows:
-        return self._checked(rows, self.sizes(rows))
-
     def _checked(self, rows: AnyRows, sizes: Rows) -> Rows:
         """Return the shapes of examples, after comparing them with what is stored.
 
@@ -137,27 +133,27 @@ class FlatReader(StoredExamples):
     def sizes(self, rows: AnyRows) -> Rows:
         return self._bounds(rows)[1]
 
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        """Return the examples one after another; compressed chunks by so many threads."""
+    def _found(self, rows: AnyRows) -> tuple[Rows, Rows]:
         starts, sizes = self._bounds(rows)
-        shapes = self._checked(rows, sizes)
-        offsets, cf = offsets_of(sizes), self.source.cf
-        check_claim(self.source.parts["values"], int(offsets[-1]) * self._values.dtype.itemsize)
-        out = np.empty(int(offsets[-1]), self._values.dtype)
-        self._read(out, offsets[:-1], starts, sizes, threads)
-        return Flat(out if cf is None else decode(out, cf), offsets, shapes)
+        return self._checked(rows, sizes), starts
 
-    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read examples to their places; directly, unless they are decoded then."""
-        if self.source.cf is not None:
-            return super().read_at(rows, out, places, sizes)
-        starts, found = self._bounds(rows)
-        check_sizes(self.where, rows, found, sizes)
-        shapes = self._checked(rows, sizes)
-        self._read(out, places, starts, sizes, 1)
-        return shapes
+    def _check_claim(self, n_bytes: int) -> None:
+        check_claim(self.source.parts["values"], n_bytes)
 
-    def _read(self, out: Array, places: Rows, starts: Rows, sizes: Rows, threads: int) -> None:
+    def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
+        """Read examples directly, unless they are decoded then; compressed chunks by threads."""
+        cf = self.source.cf
+        if cf is None:
+            self._read_segments(out, places, wanted, sizes, threads)
+            return
+        offsets = offsets_of(sizes)
+        stored = np.empty(int(offsets[-1]), self._values.dtype)
+        self._read_segments(stored, offsets[:-1], wanted, sizes, threads)
+        copy_segments(out, places, decode(stored, cf), offsets[:-1], sizes)
+
+    def _read_segments(
+        self, out: Array, places: Rows, starts: Rows, sizes: Rows, threads: int
+    ) -> None:
         """Read segments of values to places of `out`; directly if both follow one another."""
         held, values = sizes > 0, self._values
         places, starts, sizes = places[held], starts[held], sizes[held]
@@ -256,19 +252,19 @@ class VlenReader(StoredExamples):
             )
         return lengths
 
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        listed, sizes, source = np.asarray(rows, np.int64), self.sizes(rows), self.source
-        shapes = self._checked(rows, sizes)
-        offsets, order = offsets_of(sizes), np.argsort(listed, kind="stable")
+    def _found(self, rows: AnyRows) -> tuple[Rows, Rows]:
+        return self._checked(rows, self.sizes(rows)), np.asarray(rows, np.int64)
+
+    def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
+        source, order = self.source, np.argsort(wanted, kind="stable")
         stored = np.dtype(vlen_base(source.dtype))
-        out = np.empty(int(offsets[-1]), self.dtype)
         weights = np.maximum(sizes[order] * out.itemsize, BLOCK_BYTES // BLOCK_ROWS + 1)
         with h5_of(source.file) as file:
             require_filters(source)
             dataset = file[source.key]
             for a, b in pairwise(block_cuts(weights, BLOCK_BYTES)):
                 some = order[a:b]
-                own, at, which = np.unique(listed[some], return_index=True, return_inverse=True)
+                own, at, which = np.unique(wanted[some], return_index=True, return_inverse=True)
                 arrays, expected = self._arrays(dataset, own), sizes[some][at]
                 found = np.fromiter(map(len, arrays), np.int64, len(arrays))
                 check_sizes(self.where, own, found, expected)
@@ -276,8 +272,7 @@ class VlenReader(StoredExamples):
                 if not stored.isnative and byte_order_lost():
                     values = values.view(stored)
                 starts = offsets_of(expected)[which]
-                copy_segments(out, offsets[some], values, starts, sizes[some])
-        return Flat(out, offsets, shapes)
+                copy_segments(out, places[some], values, starts, sizes[some])
 
     def _arrays(self, dataset: h5py.Dataset, rows: Rows) -> list[Array]:
         """Read ascending rows as HDF5 hands them out, in slices if skipping does not pay."""

@@ -72,7 +72,7 @@ from labeled.formats.recordio.records import (
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
 from labeled.permute.workers import processors, share
-from labeled.ragged.flat import AnyRows, Flat, Rows, check_sizes, elements_of, offsets_of
+from labeled.ragged.flat import AnyRows, Rows
 from labeled.selection import rows_of
 
 EXAMPLE = "batch"
@@ -499,21 +499,20 @@ class RecordReader(ExampleReader):
         how = "decoded one by one" if self.source.key == "images" else "found by its offset"
         return f"{self.source.ragged}, {how}"
 
-    def shapes(self, rows: AnyRows) -> Rows:
-        """Return the shapes of examples."""
+    def _found(self, rows: AnyRows) -> tuple[Rows, tuple[Rows, Rows]]:
         (records, recipe), key = self.source.detail, self.source.key
         listed = np.asarray(rows, np.int64)
         if key == "images":
             shapes: Rows = recipe.shapes(sizes_of(records)[listed])
-            return shapes
+            return shapes, (listed, shapes)
         lengths, heads = beginnings_of(records)
-        if key == "records":
-            return lengths[listed, np.newaxis]
-        headers_of(records)  # each record is to have one
-        sizes = lengths[listed] - body_begins(heads[listed])
+        shapes = lengths[listed, np.newaxis]
+        if key != "records":
+            headers_of(records)  # each record is to have one
+            shapes = shapes - body_begins(heads[listed])[:, np.newaxis]
         if key == "labels":
-            sizes = np.maximum(heads["flag"][listed], 1).astype(np.int64)
-        return sizes[:, np.newaxis]
+            shapes = np.maximum(heads["flag"][listed, np.newaxis], 1).astype(np.int64)
+        return shapes, (listed, shapes)
 
     def stored_sizes(self, rows: AnyRows) -> Rows:
         """Return the bytes that examples take in the file."""
@@ -523,29 +522,19 @@ class RecordReader(ExampleReader):
             return sizes
         return self.sizes(rows) * self.dtype.itemsize
 
-    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read examples directly to their places; see :func:`labeled.ragged.flat.read_at`."""
-        listed = np.asarray(rows, np.int64)
-        shapes = self.shapes(listed)
-        check_sizes(self.where, listed, elements_of(shapes), sizes)
+    def _read(
+        self, wanted: tuple[Rows, Rows], out: Array, places: Rows, sizes: Rows, threads: int
+    ) -> None:
+        """Read examples directly to their places; several threads decode pictures if many."""
+        listed, shapes = wanted
         lines = zip(places.tolist(), (places + sizes).tolist(), shapes.tolist(), strict=True)
-        read_examples(self.source, listed, [out[a:b].reshape(shape) for a, b, shape in lines])
-        return shapes
-
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        """Read examples; several threads decode pictures if many."""
-        listed = np.asarray(rows, np.int64)
-        shapes = self.shapes(listed)
-        sizes = elements_of(shapes)
-        offsets = offsets_of(sizes)
-        out = np.empty(int(offsets[-1]), self.dtype)
+        outs = [out[a:b].reshape(shape) for a, b, shape in lines]
 
         def some(a: int, b: int) -> None:
-            self.read_at(listed[a:b], out, offsets[a:b], sizes[a:b])
+            read_examples(self.source, listed[a:b], outs[a:b])
 
         many = len(listed) >= MANY_ROWS and self.source.key == "images"
-        share(some, len(listed), processors() if many else 1)
-        return Flat(out, offsets, shapes)
+        share(some, len(listed), min(threads, processors()) if many else 1)
 
 
 FORMAT = Format(
