@@ -124,6 +124,8 @@ def test_crops_of_a_batch_draw_widths_then_heights():
     assert found.shape == (5, 2, 3, 5)
     for image, cut, top, left in zip(EQUAL, found, tops, lefts, strict=True):
         assert_array_equal(cut, image[:, top : top + 3, left : left + 5])
+    cropped = RandomFixedSizeCrop(batches(EQUAL), (3, 5))
+    assert cropped.transform_source_batch(EQUAL[:0], "x").shape == (0, 2, 3, 5)
 
 
 @pytest.mark.parametrize("held", [list, objects])

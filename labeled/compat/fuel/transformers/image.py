@@ -15,10 +15,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from labeled.compat.errors import check
+from labeled.compat.fuel import transformers
 from labeled.compat.fuel.schemes import random_state
-from labeled.compat.fuel.transformers import Cast, ScaleAndShift, base
 from labeled.formats.pictures import pillow
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
@@ -26,7 +27,7 @@ Size = tuple[int, int]
 BATCH_LABELS = ("batch", "channel", "height", "width")
 
 
-class ImagesFromBytes(base.SourcewiseTransformer):
+class ImagesFromBytes(transformers.SourcewiseTransformer):
     """Decodes images from the bytes of their files.
 
     Parameters
@@ -42,7 +43,7 @@ class ImagesFromBytes(base.SourcewiseTransformer):
     """
 
     def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:
-        options = base.as_behind(data_stream, kwargs)
+        options = transformers.as_behind(data_stream, kwargs)
         new = BATCH_LABELS[1:] if options["produces_examples"] else BATCH_LABELS
         labels = dict.fromkeys(data_stream.sources) | dict(data_stream.axis_labels or {})
         labels |= dict.fromkeys(kwargs.get("which_sources", data_stream.sources), new)
@@ -59,11 +60,11 @@ class ImagesFromBytes(base.SourcewiseTransformer):
         return [self.transform_source_example(one, source_name) for one in source_batch]
 
 
-class _Images(base.SourcewiseTransformer, base.ExpectsAxisLabels):
+class _Images(transformers.SourcewiseTransformer, transformers.ExpectsAxisLabels):
     """Changes image by image."""
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        super().__init__(data_stream, **base.as_behind(data_stream, kwargs))
+        super().__init__(data_stream, **transformers.as_behind(data_stream, kwargs))
 
     def _verify(self, source_name: str, expected: tuple[str, ...]) -> None:
         labels = self.data_stream.axis_labels
@@ -84,7 +85,7 @@ class _Images(base.SourcewiseTransformer, base.ExpectsAxisLabels):
         check(fits, wrong)
         return image
 
-    _changed = base.SourcewiseTransformer._not_transformed
+    _changed = transformers.SourcewiseTransformer._not_transformed
 
 
 class MinimumImageDimensions(_Images):
@@ -155,24 +156,20 @@ class RandomFixedSizeCrop(_Images):
         down, right = self._room(source_batch.shape[2:])
         lefts = self.rng.randint(0, right + 1, size=len(source_batch))
         tops = self.rng.randint(0, down + 1, size=len(source_batch))
-        places = zip(source_batch, tops.tolist(), lefts.tolist(), strict=True)
-        cut = [self._cut(image, top, left) for image, top, left in places]
-        return np.stack(cut) if cut else source_batch[..., : down + 1, : right + 1]
+        windows = sliding_window_view(source_batch, self.window_shape, (2, 3))
+        return windows[np.arange(len(source_batch)), :, tops, lefts]
 
     def _changed(self, image: Any) -> Any:
         down, right = self._room(image.shape[1:])
         top = int(self.rng.randint(0, down + 1)) if down else 0
         left = int(self.rng.randint(0, right + 1)) if right else 0
-        return self._cut(image, top, left)
+        height, width = self.window_shape
+        return image[:, top : top + height, left : left + width]
 
     def _room(self, shape: Any) -> tuple[int, int]:
         down, right = shape[0] - self.window_shape[0], shape[1] - self.window_shape[1]
         check(min(down, right) >= 0, f"a window of {self.window_shape} does not fit {shape}")
         return down, right
-
-    def _cut(self, image: Any, top: int, left: int) -> Any:
-        height, width = self.window_shape
-        return image[:, top : top + height, left : left + width]
 
 
 class Random2DRotation(_Images):
@@ -234,7 +231,7 @@ def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
 
 
 # ---------------------------------------------------------------- behind built-in datasets
-class ToBytes(base.SourcewiseTransformer):
+class ToBytes(transformers.SourcewiseTransformer):
     """Makes byte strings of arrays: of each example of a batch one.
 
     Their axis is labelled 'bytes', behind 'batch' where that was a label.
@@ -245,7 +242,8 @@ class ToBytes(base.SourcewiseTransformer):
         for source in kwargs.get("which_sources", stream.sources):
             is_batch = "batch" in labels.get(source, ())
             labels[source] = ("batch", "bytes") if is_batch else ("bytes",)
-        super().__init__(stream, **base.as_behind(stream, {"axis_labels": labels, **kwargs}))
+        options = {"axis_labels": labels, **kwargs}
+        super().__init__(stream, **transformers.as_behind(stream, options))
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
         return source_example.tobytes()
@@ -257,7 +255,8 @@ class ToBytes(base.SourcewiseTransformer):
 def uint8_pixels_to_floatX(which_sources: Any) -> tuple[Any, ...]:
     """Return default transformers that scale pixels to 0..1 and cast them to floatX."""
     chosen = {"which_sources": which_sources}
-    return (ScaleAndShift, [1 / 255.0, 0], chosen), (Cast, ["floatX"], chosen)
+    scaled = transformers.ScaleAndShift, [1 / 255.0, 0], chosen
+    return scaled, (transformers.Cast, ["floatX"], chosen)
 
 
 def rgb_images_from_encoded_bytes(which_sources: Any) -> tuple[Any, ...]:
