@@ -111,17 +111,13 @@ def extra_downloader_converter(value: Any) -> Any:
     return value.split() if isinstance(value, str) else value
 
 
-def _settings() -> Configuration:
-    made = Configuration()
-    made.add_config("data_path", multiple_paths_parser, default=(), env_var="FUEL_DATA_PATH")
-    made.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
-    made.add_config("default_seed", int, default=1)
-    made.add_config("local_data_path", str, default="", env_var="FUEL_LOCAL_DATA_PATH")
-    # Nothing asks for these two; files of settings that have them are still good.
-    for key in ("extra_downloaders", "extra_converters"):
-        made.add_config(key, extra_downloader_converter, default=(), env_var=f"FUEL_{key.upper()}")
-    made.load_yaml()
-    return made
-
-
-config = _settings()
+config = Configuration()
+config.add_config("data_path", multiple_paths_parser, default=(), env_var="FUEL_DATA_PATH")
+config.add_config("floatX", str, default="float64", env_var="FUEL_FLOATX")
+config.add_config("default_seed", int, default=1)
+config.add_config("local_data_path", str, default="", env_var="FUEL_LOCAL_DATA_PATH")
+# Nothing asks for these two; files of settings that have them are still good.
+for _key in ("extra_downloaders", "extra_converters"):
+    _variable = f"FUEL_{_key.upper()}"
+    config.add_config(_key, extra_downloader_converter, default=(), env_var=_variable)
+config.load_yaml()

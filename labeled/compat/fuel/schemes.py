@@ -78,7 +78,7 @@ def _next_batch(rows: Iterator[int], size: int, sort: bool) -> list[int]:
     return sorted(batch) if sort else batch
 
 
-class ChainedRequests:
+class ChainedRequests(Iterator[Any]):
     """Iterators of requests one after another.
 
     All are made at once: what they draw does not depend on whether the epoch is finished.
@@ -86,9 +86,6 @@ class ChainedRequests:
 
     def __init__(self, schemes: Iterable[IterationScheme]) -> None:
         self.iterators = [scheme.get_request_iterator() for scheme in schemes]
-
-    def __iter__(self) -> ChainedRequests:
-        return self
 
     def __next__(self) -> Any:
         while self.iterators:

@@ -15,7 +15,7 @@ from labeled.compat.fuel.utils import kept
 Labels = Mapping[str, Any]
 
 
-class DataIterator:
+class DataIterator(Iterator[Any]):
     """Asks a stream for data, once a request, or until the stream ends.
 
     Parameters
@@ -32,9 +32,6 @@ class DataIterator:
         self.data_stream = data_stream
         self.request_iterator = request_iterator
         self.as_dict = as_dict
-
-    def __iter__(self) -> DataIterator:
-        return self
 
     def __next__(self) -> Any:
         stream, requests = self.data_stream, self.request_iterator

@@ -262,10 +262,8 @@ class MNISTIter(MXDataProvider):
         self._images, self._labels = images, labels
         super().__init__(version, asked)
 
-    def _pass(self) -> Iterator[Row]:
-        return iter(())  # whole batches are cut out of the arrays
-
     def _batches(self) -> Iterator[DataBatch]:
+        """Cut whole batches out of the arrays."""
         size = self._asked.batch_size
         for stop in range(size, len(self._images) + 1, size):
             data = self._images[stop - size : stop].astype(np.float32) * np.float32(1 / 256)

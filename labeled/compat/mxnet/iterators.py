@@ -92,7 +92,7 @@ class DataBatch:
             require(given is None or isinstance(given, list | tuple), f"{name} is a list of arrays")
 
 
-class AbstractDataProvider:
+class AbstractDataProvider(Iterator[Any]):
     """Batches of named data and labels; the base of all iterators.
 
     Functions of the Julia package are methods here, and slices are half-open from 0.
@@ -114,9 +114,6 @@ class AbstractDataProvider:
 
     def eachbatch(self) -> AbstractDataProvider:
         """Return what is looped over: the provider itself."""
-        return self
-
-    def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
@@ -290,7 +287,7 @@ class MXDataProvider(AbstractDataProvider):
 
     def _pass(self) -> Iterator[Row]:
         """Begin a pass over the rows; called with the first epoch, and at every restart."""
-        raise NotImplementedError
+        return iter(())
 
     def _begin_epoch(self) -> None:
         for _ in islice(self._epoch, self._ahead):

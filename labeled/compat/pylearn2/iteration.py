@@ -29,7 +29,7 @@ from labeled.compat.pylearn2.utils import make_np_rng, permutation
 Convert = Callable[[Any], Any]
 
 
-class SubsetIterator:
+class SubsetIterator(Iterator[Any]):
     """Subsets of the rows of a dataset, one a batch; the base of all others.
 
     Attributes
@@ -51,9 +51,6 @@ class SubsetIterator:
 
     def __init__(self, *sizes: Any, **options: Any) -> None:
         raise old(NotImplementedError, f"{type(self).__name__} is made through its subclasses")
-
-    def __iter__(self) -> Any:
-        return self
 
     def next(self) -> Any:
         raise old(NotImplementedError, f"{type(self).__name__} has no next()")
@@ -314,7 +311,7 @@ def _of_subsets(name: str) -> Any:
     return property(lambda batches: getattr(batches._subset_iterator, name))
 
 
-class FiniteDatasetIterator:
+class FiniteDatasetIterator(Iterator[Any]):
     """Batches of a dataset, laid out for the spaces asked for.
 
     Parameters
@@ -365,9 +362,6 @@ class FiniteDatasetIterator:
         return found if self._return_tuple or len(found) > 1 else found[0]
 
     __next__ = next
-
-    def __iter__(self) -> Any:
-        return self
 
     def _read(self, rows: Any) -> Any:
         """Return the rows of each source asked for."""

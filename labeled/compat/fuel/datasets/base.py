@@ -247,7 +247,7 @@ def _noisy(rng: np.random.RandomState, points: list[Any], noise: float) -> Any:
 
 
 # ---------------------------------------------------------------- lines of text
-class TextLines:
+class TextLines(Iterator[str]):
     """The lines of some files, one after another; can be pickled halfway."""
 
     def __init__(self, files: Iterable[str], encoding: str | None) -> None:
@@ -257,9 +257,6 @@ class TextLines:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lines": None}
-
-    def __iter__(self) -> TextLines:
-        return self
 
     def __next__(self) -> str:
         if self._lines is None:
