@@ -29,24 +29,25 @@ from labeled.loader.handover import map_nest
 TStack = TypeVar("TStack")
 
 
-class ParallelTransforms(Generic[TRaw, TTransformed]):
-    """Transforms by the name of their part; parts that are not named are dropped."""
+class _Parallel:
+    """What is applied by the name of its part; parts that are not named are dropped."""
 
-    def __init__(self, **transforms: spec.Transform[Any, Any]) -> None:
+    def __init__(self, **transforms: Any) -> None:
         self.transforms = transforms
-
-    def __call__(self, data: Any) -> dict[str, Any]:
-        return {name: transform(data[name]) for name, transform in self.transforms.items()}
 
     def children(self) -> Iterable[Any]:
         return self.transforms.values()
 
 
-class ParallelPipelines(Generic[TRaw, TTransformed, TCollated, TProcessed]):
-    """Pipelines by the name of their part; parts that are not named are dropped."""
+class ParallelTransforms(_Parallel, Generic[TRaw, TTransformed]):
+    """Transforms by the name of their part."""
 
-    def __init__(self, **transforms: spec.Pipeline[Any, Any, Any, Any]) -> None:
-        self.transforms = transforms
+    def __call__(self, data: Any) -> dict[str, Any]:
+        return {name: transform(data[name]) for name, transform in self.transforms.items()}
+
+
+class ParallelPipelines(_Parallel, Generic[TRaw, TTransformed, TCollated, TProcessed]):
+    """Pipelines by the name of their part."""
 
     def sample(self, data: Any) -> dict[str, Any]:
         return {name: one.sample(data[name]) for name, one in self.transforms.items()}
@@ -59,9 +60,6 @@ class ParallelPipelines(Generic[TRaw, TTransformed, TCollated, TProcessed]):
 
     def batch(self, data: Any) -> dict[str, Any]:
         return {name: one.batch(data[name]) for name, one in self.transforms.items()}
-
-    def children(self) -> Iterable[Any]:
-        return self.transforms.values()
 
 
 class ComposedPipeline:
