@@ -56,10 +56,8 @@ def route_between(source: Any, target: Any) -> Route:
     """
     if not isinstance(target, Space):
         raise SpaceTypeError(f"{source}: the target must be a space, found {target!r}")
-    for pair in product(type(source).__mro__, type(target).__mro__):
-        if pair in ROUTES:
-            break
-    route = ROUTES[pair]
+    pairs = product(type(source).__mro__, type(target).__mro__)
+    route = next(ROUTES[pair] for pair in pairs if pair in ROUTES)
     for check in route.checks:
         call_for(source, check, source, target)
     return route

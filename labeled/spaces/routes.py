@@ -22,18 +22,7 @@ import numpy as np
 
 from labeled.device import concat, dtype_of, reshape
 from labeled.errors import SpaceError, SpaceTypeError, UnsupportedSpaceError
-from labeled.spaces import arrays
-from labeled.spaces.base import (
-    ROUTES,
-    ArraySpace,
-    Batch,
-    Route,
-    Space,
-    call_at,
-    call_for,
-    convert,
-    route_between,
-)
+from labeled.spaces import arrays, base
 from labeled.spaces.kinds import (
     CompositeSpace,
     ConvNDSpace,
@@ -47,7 +36,7 @@ from labeled.spaces.kinds import (
 )
 
 
-def _finish(x: Any, source: Space, target: ArraySpace) -> Any:
+def _finish(x: Any, source: base.Space, target: base.ArraySpace) -> Any:
     """Cast to the target's dtype: the last step of every route."""
     return arrays.cast(x, target.dtype, target.get_batch_axis())
 
@@ -60,7 +49,7 @@ def _fits(source: Any, target: Any) -> None:
         found, wanted = source.get_total_dimension(), target.get_total_dimension()
     if found != wanted:
         raise SpaceError(f"rows hold {found} values, {target} expects {wanted}")
-    if isinstance(target, ArraySpace) and isinstance(source.dtype, np.dtype):
+    if isinstance(target, base.ArraySpace) and isinstance(source.dtype, np.dtype):
         reason = arrays.why_not_cast(source.dtype, target.dtype)
         if reason is not None:
             raise SpaceTypeError(f"{reason} of {target}")
@@ -167,41 +156,41 @@ def _components_fit(source: CompositeSpace, target: CompositeSpace) -> None:
     for i, (part, other) in enumerate(zip(source.components, target.components, strict=True)):
         if isinstance(part, CompositeSpace) != isinstance(other, CompositeSpace):
             raise SpaceTypeError(f"component [{i}], {part}: the trees differ, {other} is wanted")
-        call_at(i, route_between, part, other)
+        base.call_at(i, base.route_between, part, other)
 
 
-def _by_component(batch: Batch, source: CompositeSpace, target: CompositeSpace) -> Batch:
+def _by_component(batch: base.Batch, source: CompositeSpace, target: CompositeSpace) -> base.Batch:
     parts = zip(batch, source.components, target.components, strict=True)
-    return tuple(call_at(i, convert, *part) for i, part in enumerate(parts))
+    return tuple(base.call_at(i, base.convert, *part) for i, part in enumerate(parts))
 
 
 def _can_be_cut(source: VectorSpace, target: CompositeSpace) -> None:
     _fits(source, target)
     for i, part in enumerate(target.components):
         if not isinstance(part, NullSpace):
-            call_at(i, route_between, _piece_of(source, part), part)
+            base.call_at(i, base.route_between, _piece_of(source, part), part)
 
 
-def _piece_of(source: VectorSpace, part: Space) -> VectorSpace:
+def _piece_of(source: VectorSpace, part: base.Space) -> VectorSpace:
     return VectorSpace(part.get_total_dimension(), source.sparse, source.dtype)
 
 
-def _cut(batch: Batch, source: VectorSpace, target: CompositeSpace) -> Batch:
+def _cut(batch: base.Batch, source: VectorSpace, target: CompositeSpace) -> base.Batch:
     rows = batch.tocsr() if source.sparse and not arrays.is_dask(batch) else batch
-    parts: list[Batch] = []
+    parts: list[base.Batch] = []
     start = 0
     for part in target.components:
         piece = _piece_of(source, part)
         cut = rows[:, start : start + piece.dim]
-        parts.append(None if isinstance(part, NullSpace) else convert(cut, piece, part))
+        parts.append(None if isinstance(part, NullSpace) else base.convert(cut, piece, part))
         start += piece.dim
     return tuple(parts)
 
 
-def _width(space: Space) -> int:
+def _width(space: base.Space) -> int:
     """Return how many columns a space becomes; labels count side by side."""
     if isinstance(space, CompositeSpace):
-        return sum(call_at(i, _width, part) for i, part in enumerate(space.components))
+        return sum(base.call_at(i, _width, part) for i, part in enumerate(space.components))
     width = space.get_total_dimension()
     if not isinstance(space, IndexSpace):
         return width
@@ -213,7 +202,7 @@ def _width(space: Space) -> int:
 @lru_cache(maxsize=512)
 def _columns(source: CompositeSpace, target: VectorSpace) -> dict[int, VectorSpace]:
     """Return the columns that each component with data becomes, once they fill the target."""
-    widths = {i: call_at(i, _width, part) for i, part in enumerate(source.components)}
+    widths = {i: base.call_at(i, _width, part) for i, part in enumerate(source.components)}
     columns = {i: VectorSpace(n, target.sparse, target.dtype) for i, n in widths.items() if n}
     if not columns:
         raise SpaceError(f"there is no component to take rows from, so nothing becomes {target}")
@@ -221,13 +210,13 @@ def _columns(source: CompositeSpace, target: VectorSpace) -> dict[int, VectorSpa
     if width != target.dim:
         raise SpaceError(f"the components make {width} columns, {target} expects {target.dim}")
     for i, one in columns.items():
-        call_at(i, route_between, source.components[i], one)
+        base.call_at(i, base.route_between, source.components[i], one)
     return columns
 
 
-def _joined(batch: Batch, source: CompositeSpace, target: VectorSpace) -> Batch:
+def _joined(batch: base.Batch, source: CompositeSpace, target: VectorSpace) -> base.Batch:
     columns = _columns(source, target)
-    pieces = [convert(batch[i], source.components[i], one) for i, one in columns.items()]
+    pieces = [base.convert(batch[i], source.components[i], one) for i, one in columns.items()]
     dtypes = tuple(str(dtype_of(piece)) for piece in pieces)
     if len(set(dtypes)) > 1:
         raise SpaceTypeError(f"the components have dtypes {dtypes}; give the target one: {target}")
@@ -275,18 +264,18 @@ def _run_chunk(run: Callable[..., Any], source: Any, target: Any, chunk: Any) ->
     while isinstance(chunk, list):
         (chunk,) = chunk
     try:
-        return call_for(source, run, chunk, source, target)
+        return base.call_for(source, run, chunk, source, target)
     except SpaceError as error:
         text = f"{error}; the row is counted within its chunk of {chunk.shape}"
         raise type(error)(text).at_row(error.row) from error
 
 
 # ---------------------------------------------------------------- the matrix
-def _same(batch: Batch, source: Any, target: Any) -> Batch:
+def _same(batch: base.Batch, source: Any, target: Any) -> base.Batch:
     return batch
 
 
-def _refused(source: Space, target: Space) -> None:
+def _refused(source: base.Space, target: base.Space) -> None:
     kind = SpaceError
     if not isinstance(source, LabelSpace | SequenceSpace):
         kind = UnsupportedSpaceError
@@ -296,23 +285,23 @@ def _refused(source: Space, target: Space) -> None:
     raise kind(f"no conversion leads to {target}")
 
 
-def _chunked(run: Callable[..., Batch], *checks: Callable[[Any, Any], object]) -> Route:
-    return Route(run, checks, partial(_by_chunk, run))
+def _chunked(run: Callable[..., base.Batch], *checks: Callable[[Any, Any], object]) -> base.Route:
+    return base.Route(run, checks, partial(_by_chunk, run))
 
 
-ROUTES |= {
+base.ROUTES |= {
     (VectorSpace, VectorSpace): _chunked(_recontained, _fits),
     (VectorSpace, ConvNDSpace): _chunked(_unflattened, _fits, _is_dense),
-    (VectorSpace, CompositeSpace): Route(_cut, (_can_be_cut,)),
+    (VectorSpace, CompositeSpace): base.Route(_cut, (_can_be_cut,)),
     (ConvNDSpace, VectorSpace): _chunked(_flattened, _fits),
-    (ConvNDSpace, ConvNDSpace): Route(_moved, (_fits, _shapes_fit)),
+    (ConvNDSpace, ConvNDSpace): base.Route(_moved, (_fits, _shapes_fit)),
     (IndexSpace, VectorSpace): _chunked(_expanded, one_hot_layout),
     (IndexSpace, IndexSpace): _chunked(_relabelled, _labels_are_the_same),
     (IndexSequenceSpace, VectorSequenceSpace): _chunked(_expanded, one_hot_layout),
     (IndexSequenceSpace, IndexSequenceSpace): _chunked(_relabelled, _labels_are_the_same),
     (VectorSequenceSpace, VectorSequenceSpace): _chunked(_finish, _fits),
-    (CompositeSpace, CompositeSpace): Route(_by_component, (_components_fit,)),
-    (CompositeSpace, VectorSpace): Route(_joined, (_columns,)),
-    (NullSpace, NullSpace): Route(_same),
-    (Space, Space): Route(_same, (_refused,)),
+    (CompositeSpace, CompositeSpace): base.Route(_by_component, (_components_fit,)),
+    (CompositeSpace, VectorSpace): base.Route(_joined, (_columns,)),
+    (NullSpace, NullSpace): base.Route(_same),
+    (base.Space, base.Space): base.Route(_same, (_refused,)),
 }
