@@ -152,8 +152,8 @@ class DataBatch:
 
     def _copy(self, name: str, array: Array, pair: Any) -> tuple[Array, Array]:
         """Return (target, samples that go there)."""
-        is_pair = isinstance(pair, list | tuple) and len(pair) == 2
-        which, place = pair if is_pair else (None, None)
+        nothing: tuple[Any, Any] = (None, None)
+        which, place = pair if isinstance(pair, list | tuple) and len(pair) == 2 else nothing
         place = adopted(place) if is_foreign(place) else place
         if not isinstance(which, slice | range) or not is_array(place):
             remedy = "give an array, or a list of (slice, array) pairs"
