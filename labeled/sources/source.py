@@ -52,7 +52,7 @@ from labeled.formats.reader import (
     read_rows,
     row_nbytes,
 )
-from labeled.formats.region import Region, is_whole, narrow, region_shape, whole
+from labeled.formats.region import Region, is_whole, narrow, outer_take, region_shape, whole
 from labeled.formats.registry import format_named
 from labeled.permute.workers import processors
 from labeled.ragged import Ragged, RaggedReader
@@ -345,14 +345,8 @@ class Source:
     def narrow(self, axes: Mapping[int, Any]) -> Source:
         """Take part of the trailing axes; `axes` counts among ``dims[1:]``."""
         region = narrow(self.region, axes, [f"dim {dim!r}" for dim in self.dims[1:]])
-        if self.loaded is None:
-            return replace(self, region=region)
-        rows, dims = self.loaded, list(self.dims)
-        for axis in range(len(region), 0, -1):  # the last first, so that others keep their number
-            rows = rows[(slice(None),) * axis + (region[axis - 1],)]
-            if isinstance(region[axis - 1], int):
-                del dims[axis]
-        return replace(self, loaded=rows, file_dims=tuple(dims), region=whole(rows.shape[1:]))
+        cut = replace(self, region=region)
+        return cut if self.loaded is None else cut.in_memory(outer_take(self.loaded, region))
 
     def around(self, rows: Selection) -> tuple[Source, Selection]:
         """Leave out the files before and behind some rows; return these as they are counted then.
