@@ -146,6 +146,44 @@ def test_lists_without_rows_fit_every_source(tmp_path: Path, ragged: Any) -> Non
         labeled.append(path, none | {"y": []})
 
 
+@pytest.mark.parametrize("ragged", ["flat", "fuel"])
+def test_a_batch_may_have_lists_without_rows(tmp_path: Path, ragged: Any) -> None:
+    """The first one to append, and later ones of a new file, too."""
+    one = {
+        "n": np.arange(2, dtype="i2"),
+        "when": np.array(["2026-11-20", "NaT"], "M8[ns]"),
+        "word": ["a", "b"],
+        "r": [np.zeros((1, 2), "i2"), np.ones((3, 2), "i2")],
+    }
+    none: dict[str, Any] = {name: [] for name in one}
+    path = labeled.write(tmp_path / "x", iter([one, none, one]), chunks=4, ragged=ragged)
+    for batches in ([none], [none, one], [one, none]):
+        labeled.append(path, iter(batches))
+    found = labeled.open_dataset(path)
+    assert found["n"].values.tolist() == [0, 1] * 4
+    assert found["word"].values.tolist() == ["a", "b"] * 4
+    assert [each.shape for each in found["r"].to_objects()] == [(1, 2), (3, 2)] * 4
+    np.testing.assert_array_equal(found["when"].values, np.tile(one["when"], 4))
+
+
+@pytest.mark.parametrize("ragged", ["flat", "fuel"])
+def test_examples_of_one_shape_follow_others(tmp_path: Path, ragged: Any) -> None:
+    """As a list, and as an array whose rows they are."""
+    examples = [np.full((i, 2), i, "i2") for i in range(3)]
+    path = labeled.write(
+        tmp_path / "x", {"r": labeled.Ragged.of(examples)}, ragged=ragged, chunks=4
+    )
+    more = np.arange(12, dtype="i2").reshape(2, 3, 2)
+    labeled.append(path, {"r": list(more)})
+    labeled.append(path, {"r": more})
+    labeled.append(path, iter([{"r": more}, {"r": more[:1]}]))
+    found = labeled.open_dataset(path)["r"].to_objects()
+    expected = [*examples, *more, *more, *more, *more[:1]]
+    assert [one.tolist() for one in found] == [one.tolist() for one in expected]
+    with pytest.raises(ArrayError, match="3 axes"):
+        labeled.append(path, {"r": more[..., None]})
+
+
 def test_append_to_a_file_of_plain_h5py_keeps_its_comments(tmp_path: Path) -> None:
     path = tmp_path / "x"
     with h5py.File(path, "w") as f:

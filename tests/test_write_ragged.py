@@ -177,7 +177,8 @@ def test_append_writes_a_ragged_file_anew(tmp_path: Path, kind: Any, way: str) -
 @pytest.mark.parametrize(
     ("new", "options", "words"),
     [
-        ({"x": np.ones((2, 3))}, {}, "rows of shape .* has examples of different"),
+        ({"x": np.ones(2)}, {}, "rows of shape .* has examples of different"),
+        ({"x": np.ones((2, 3))}, {}, "of float64, but file .* of int16"),
         ({"x": [np.ones((1, 1)), np.ones((2, 2))]}, {}, "2 axes, but file .* 1 axes"),
         ({"x": [[1.5], [2.5, 1.0]]}, {}, "of float64, but file .* of int16"),
         ([{"x": [[1], [2, 1]]}], {}, "rows must be counted"),

@@ -22,14 +22,11 @@ from labeled.formats.bytesource import check_same
 from labeled.formats.hdf5.format import scan
 from labeled.formats.hdf5.fuel import TABLE, read_table, remove_table, write_table
 from labeled.formats.hdf5.metadata import datasets_of, read_checksums, read_statistics, write_own
-from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.safety import opened, to_bytes
 from labeled.formats.hdf5.writing import open_to_write
-from labeled.formats.header import FileHeader, Rows, SourceHeader, vlen_base
-from labeled.formats.reader import native
+from labeled.formats.header import FileHeader, Rows, vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
-from labeled.ragged import Ragged
 from labeled.writing.inputs import Inputs, check_alike, inputs_of
 from labeled.writing.layouts import AS_STORED
 from labeled.writing.repack import StoredSources, check_looks, rewrite, splits_of
@@ -100,11 +97,12 @@ def append(
     where = header.stamp.path
     with naming(f"rows were to be added to {where!r}"):
         target = check_target(where, overwrite=True)
-        uneven = [name for name, source in header.sources.items() if source.ragged is not None]
-        if isinstance(sources, dict):
-            sources = {name: _typed(header.sources.get(name), one) for name, one in sources.items()}
-        stored, new = StoredSources(header, target, budget // 6), inputs_of(sources, uneven=uneven)
-        old, counted = stored.inputs(), partial(_new_table, header, split)
+        stored, counted = (
+            StoredSources(header, target, budget // 6),
+            partial(_new_table, header, split),
+        )
+        old = stored.inputs()
+        new = inputs_of(sources, before=old.sources)
         _check_fit(new, old, header)
         n_old = {name: source.n_rows for name, source in header.sources.items()}
         table = counted({name: n_old[name] + (n or 0) for name, n in new.n_rows.items()})
@@ -118,16 +116,6 @@ def append(
             stored, inputs, table, options, check, "append to", counted=counted, growing=growing
         )
     return os.path.realpath(where)
-
-
-def _typed(source: SourceHeader | None, value: Any) -> Any:
-    """Return a list without rows as an array, or examples, of what its source holds."""
-    if source is None or not isinstance(value, list | tuple) or value:
-        return value
-    if source.ragged is None:
-        return np.empty((0, *source.row_shape), native(source.dtype))
-    one = np.empty((0,) * len(source.dims[1:]), open_ragged(source).dtype)
-    return Ragged.of([one], source.dims)[:0]
 
 
 def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:

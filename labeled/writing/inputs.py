@@ -7,7 +7,7 @@ can be refused is refused here, before a file is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -239,7 +239,7 @@ def inputs_of(
     ragged: RaggedAs = "flat",
     *,
     here: bool = True,
-    uneven: Container[str] = (),
+    before: Mapping[str, SourceToWrite] | None = None,
 ) -> Inputs:
     """Return everything to write, checked.
 
@@ -252,8 +252,9 @@ def inputs_of(
         What examples of different shapes become.
     here : bool
         Read the rows of a Dataset in this process, past dask.
-    uneven : names of sources
-        Whose lists hold examples of different shapes, even if those given have one.
+    before : mapping of SourceToWrite, optional
+        Whose rows these follow: they tell what a list without rows is, and where rows are examples
+        of different shapes, even if those given have one.
 
     Raises
     ------
@@ -277,14 +278,16 @@ def inputs_of(
             f"pandas.DataFrame, a labeled.Dataset, or an iterable of batches {{name: array}}"
         )
     else:
-        return _of_batches(sources, dims, ragged, uneven)
+        return _of_batches(sources, dims, ragged, before or {})
     check_names(whole, dims)
     given: dict[str, SourceToWrite] = {}
     for name, value in whole.items():
-        listed = name in uneven and isinstance(value, list | tuple)
-        if own is not None and isinstance(value, xr.DataArray):
+        base = (before or {}).get(name)
+        if base is not None and isinstance(value, list | tuple) and not value:
+            made = _without_rows(base, ragged)
+        elif own is not None and isinstance(value, xr.DataArray):
             made = {name: _of_dataset(own, name, value, dims.get(name), here=here)}
-        elif listed or is_ragged(value):
+        elif is_ragged(value) or _are_examples(base, value):
             made = ragged_datasets(name, examples_of(name, value, dims.get(name)), ragged)
         else:
             made = {name: source_to_write(name, value, dims.get(name))}
@@ -298,15 +301,30 @@ def inputs_of(
     return Inputs(given, storable("the file", kept))
 
 
+def _without_rows(base: SourceToWrite, ragged: RaggedAs) -> dict[str, SourceToWrite]:
+    """Return a source like another, without any row."""
+    if base.examples is not None:
+        none = replace(base.examples, shapes=base.examples.shapes[:0])
+        return ragged_datasets(base.name, none, ragged)
+    return {base.name: replace(base, shape=(0, *base.shape[1:]), blocks=lambda _: iter(()))}
+
+
+def _are_examples(base: SourceToWrite | None, value: Any) -> bool:
+    """Whether an array or a list has as rows what `base` has as examples of different shapes."""
+    is_array = isinstance(value, np.ndarray) and value.ndim > 1
+    listed = is_array or isinstance(value, list | tuple)
+    return base is not None and base.examples is not None and listed
+
+
 def _of_batches(
-    sources: Iterable[Any], dims: Dims, ragged: RaggedAs, uneven: Container[str]
+    sources: Iterable[Any], dims: Dims, ragged: RaggedAs, before: Mapping[str, SourceToWrite]
 ) -> Inputs:
     """Return sources that come in batches, the first of which tells what they are."""
     batches = _checked_batches(sources)
     first = next(batches, None)
     if first is None:
         raise ArrayError("the batches to write are empty; give at least one")
-    given, open_ended = inputs_of(first, dims, ragged, uneven=uneven), dict[str, SourceToWrite]()
+    given, open_ended = inputs_of(first, dims, ragged, before=before), dict[str, SourceToWrite]()
     along: set[str] = set()
     for name, one in given.sources.items():
         # a list of batches is in memory already
@@ -320,8 +338,7 @@ def _of_batches(
             f"coordinates {sorted(along)} along the examples of batches are not written; make them "
             f"sources with reset_coords(), or give those of all rows with coords="
         )
-    uneven = {name for name, one in given.sources.items() if one.examples is not None}
-    more = (inputs_of(batch, {}, ragged, uneven=uneven) for batch in batches)
+    more = (inputs_of(batch, {}, ragged, before=open_ended) for batch in batches)
     passing = not isinstance(sources, Sequence)
     every = (replace(batch, passing=passing) for batch in chain([given], more))
     return Inputs(open_ended, {}, every)
