@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -23,7 +23,7 @@ from labeled.errors import ArrayError, DimsError, check_known, listed, warn
 from labeled.formats.cf import FILLS, PACKED, cf_of, decode
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
-from labeled.formats.hdf5.writing import Coordinate, Names, check_name, storable
+from labeled.formats.hdf5.writing import Coordinate, check_name, storable
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 from labeled.loader.batch import Batch
@@ -147,7 +147,6 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     # Numbers that stand for others: what was decoded would be decoded once more.
     keys = (*PACKED, *FILLS) if dtype.kind == "f" and stored.kind != "f" else PACKED
     packing, was_packed = (_words_of(one.attrs, keys) for one in (new, old))
-    odd = _odd_label(new, old)
     error: type[ArrayError | DimsError] = ArrayError
     why = None
     if shapes[0] != shapes[1]:
@@ -169,8 +168,8 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
             way = f"cast them with .astype({'str' if stored.kind == 'O' else repr('S')})"
         here, there = ("texts" if one.kind == "O" else str(one) for one in (dtype, stored))
         why = f"has rows of {here}, but {base} of {there}; {way}"
-    elif odd is not None:
-        why = f"has {odd.here} {odd.where}, but {base} {odd.there}; {odd.remedy}"
+    else:
+        why = _odd_label(new, base, old)
     if why is not None:
         raise error(f"{what} {why}")
 
@@ -185,24 +184,15 @@ def _shape_words(given: SourceToWrite) -> str:
     return f"examples of different shapes with {len(given.dims) - 1} axes"
 
 
-class _Odd(NamedTuple):
-    """A class, or a position along an axis of rows, that two sources call by different names."""
-
-    where: str
-    here: str
-    there: str
-    remedy: str
-
-
-def _odd_label(new: SourceToWrite, old: SourceToWrite) -> _Odd | None:
-    """Return the first class or position whose names differ."""
+def _odd_label(new: SourceToWrite, base: str, old: SourceToWrite) -> str | None:
+    """Tell the first class, or position along an axis of rows, whose names differ."""
     names, were = class_names_of(new.attrs), class_names_of(old.attrs)
     for n, name in names.items():
         if were.get(n, name) != name:
-            remedy = "bring both into one order"
-            return _Odd(f"for class {n}", repr(name), repr(were[n]), remedy)
-    known = {(coord.name, coord.dim): coord for coord in old.names.coords}
-    for coord in new.names.coords:
+            words = f"has {name!r} for class {n}, but {base} {were[n]!r}"
+            return f"{words}; bring both into one order"
+    known = {(coord.name, coord.dim): coord for coord in old.coords}
+    for coord in new.coords:
         other, dim = known.get((coord.name, coord.dim)), coord.dim
         if other is None or dim not in new.dims[1:] or coord.values.shape != other.values.shape:
             continue
@@ -213,15 +203,13 @@ def _odd_label(new: SourceToWrite, old: SourceToWrite) -> _Odd | None:
         else:
             same = here.astype(object) == there.astype(object)
         for at in np.flatnonzero(~same)[:1]:
-            remedy = f"bring both into one order with .sel, or leave {coord.name!r} out with "
-            remedy += ".drop_vars, if it is not meant"
-            where = f"at position {at} of {coord.name!r}, along dim {dim!r}"
-            return _Odd(where, _words(here[at]), _words(there[at]), remedy)
+            one, two = (repr(x) if isinstance(x, str) else str(x) for x in (here[at], there[at]))
+            words = f"has {one} at position {at} of {coord.name!r}, along dim {dim!r}, but {base}"
+            return (
+                f"{words} {two}; bring both into one order with .sel, or leave {coord.name!r} out "
+                f"with .drop_vars, if it is not meant"
+            )
     return None
-
-
-def _words(label: Any) -> str:
-    return repr(label) if isinstance(label, str) else str(label)
 
 
 def _labels(coord: Coordinate) -> Array:
@@ -329,10 +317,10 @@ def _of_batches(
     for name, one in given.sources.items():
         # a list of batches is in memory already
         n_bytes = 0 if isinstance(sources, Sequence) else one.row_bytes * (one.shape[0] or 0)
-        inner = tuple(coord for coord in one.names.coords if coord.dim != one.names.dims[0])
-        along |= {coord.name for coord in one.names.coords if coord not in inner}
-        names, shape = replace(one.names, coords=inner), (None, *one.shape[1:])
-        open_ended[name] = replace(one, names=names, shape=shape, batch_bytes=n_bytes)
+        inner = tuple(coord for coord in one.coords if coord.dim != one.axes[0])
+        along |= {coord.name for coord in one.coords if coord not in inner}
+        shape = (None, *one.shape[1:])
+        open_ended[name] = replace(one, coords=inner, shape=shape, batch_bytes=n_bytes)
     if along:  # they would be as long as the first batch, and netCDF libraries read no more rows
         warn(
             f"coordinates {sorted(along)} along the examples of batches are not written; make them "
@@ -418,8 +406,8 @@ def source_to_write(name: str, value: Any, dims: Sequence[str | None] | None) ->
         check_name(f"source {name!r} has a dim called", dim, DimsError)
     coords = _coordinates(name, array, axis_names) if labelled else ()
     attrs = with_fills(storable(f"source {name!r}", array.attrs), dtype) if labelled else {}
-    names, blocks = Names(axis_names, coords), partial(_dask_blocks, array)
-    made = SourceToWrite(name, dtype, shape, names, {**attrs, **decoding}, blocks, encode)
+    attrs, blocks = {**attrs, **decoding}, partial(_dask_blocks, array)
+    made = SourceToWrite(name, dtype, shape, axis_names, attrs, blocks, encode, coords=coords)
     if not is_dask_collection(array):
         return read_by(made, partial(rows_of, array), shape[0])
     data = array.data if labelled else array

@@ -35,7 +35,7 @@ from labeled.formats.hdf5.headers import stored_dtype
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
-from labeled.formats.hdf5.writing import Names, storable
+from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import CF, FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import native, read_rows
 from labeled.formats.region import Array
@@ -326,12 +326,12 @@ class StoredSources:
                     kept = kept[self.order]
                 kept = kept if kept.dtype.kind == "O" else kept.astype(variable.dtype)
                 coords.append(coordinate(coord, variable.dims[0], kept, variable.attrs))
-        names, attrs = Names(source.dims, tuple(coords)), storable(f"source {name!r}", source.attrs)
+        attrs, along = storable(f"source {name!r}", source.attrs), tuple(coords)
         dtype, blocks = stored_dtype(source), partial(self._blocks, source)
+        given = SourceToWrite(name, dtype, source.shape, source.dims, attrs, blocks, coords=along)
         if dtype.kind != "O":
-            return SourceToWrite(name, dtype, source.shape, names, attrs, blocks)
-        reader = open_reader(source)
-        texts = SourceToWrite(name, np.dtype(object), source.shape, names, attrs, blocks)
+            return given
+        reader, texts = open_reader(source), replace(given, dtype=np.dtype(object))
         texts = read_by(texts, lambda a, b: read_rows(reader, range(a, b)), source.n_rows)
         return texts if self.order is None else replace(texts, blocks=partial(self._moved, texts))
 

@@ -31,7 +31,7 @@ from labeled.errors import ArrayError, DimsError
 from labeled.formats.cf import FILLS, time_attrs
 from labeled.formats.hdf5.labels import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import member_names, ragged_attrs
-from labeled.formats.hdf5.writing import Names, storable, storable_text, vlen_dtype
+from labeled.formats.hdf5.writing import Coordinate, storable, storable_text, vlen_dtype
 from labeled.formats.memory import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
@@ -84,6 +84,8 @@ class SourceToWrite:
     dtype : dtype
         As stored; object for texts.
     shape : Shape
+    axes : tuple of str
+        Names of the axes of the dataset; `dims` are those of the source.
     blocks : callable
         Cuts it into blocks of about so many rows, or where its own pieces end.
     encode : callable, optional
@@ -103,19 +105,20 @@ class SourceToWrite:
     name: str
     dtype: DType
     shape: Shape
-    names: Names
+    axes: tuple[str, ...]
     attrs: Mapping[str, Any]
     blocks: Callable[[int], Iterator[Block]]
     encode: Encode | None = None
     mean_bytes: int | None = None
     least_bytes: int = 0
     batch_bytes: int = 0
+    coords: tuple[Coordinate, ...] = ()
     examples: Examples | None = None
     is_part: bool = False
 
     @property
     def dims(self) -> tuple[str, ...]:
-        return self.names.dims if self.examples is None else self.examples.dims
+        return self.axes if self.examples is None else self.examples.dims
 
     @property
     def n_rows(self) -> int | None:
@@ -504,7 +507,7 @@ def ragged_datasets(
     """
     sizes, done, itemsize = elements_of(examples.shapes), done or {}, examples.dtype.itemsize
     edges, attrs = offsets_of(sizes), storable(f"source {name!r}", examples.attrs)
-    dtype, shape, axes = examples.dtype, (int(edges[-1]),), Names((f"{name}_value",))
+    dtype, shape, axes = examples.dtype, (int(edges[-1]),), (f"{name}_value",)
     rest: Any = {"least_bytes": int(sizes.max(initial=0)) * itemsize, "examples": examples}
     if kind == "fuel":
         if examples.encode is not None or dtype.kind == "S":
@@ -514,7 +517,7 @@ def ragged_datasets(
                 f"numbers; store them flat, with ragged='flat'"
             )
         mean, shape = 16 + shape[0] * itemsize // max(len(sizes), 1), (len(sizes),)
-        dtype, axes = vlen_dtype(dtype), Names(examples.dims[:1])
+        dtype, axes = vlen_dtype(dtype), examples.dims[:1]
         blocks = partial(_row_blocks, examples, sizes * itemsize)
         return {name: SourceToWrite(name, dtype, shape, axes, attrs, blocks, None, mean, **rest)}
     members, own = member_names(name, len(examples.dims) - 1), ragged_attrs(name, examples.dims)
@@ -526,7 +529,7 @@ def ragged_datasets(
     parts = (offsets, (f"{name}_offset",)), (examples.shapes, (examples.dims[0], f"{name}_axis"))
     for member, (array, dims) in zip(members, parts, strict=False):
         blocks = partial(slices, partial(rows_of, array), len(array))
-        part = SourceToWrite(member, array.dtype, array.shape, Names(dims), {}, blocks)
+        part = SourceToWrite(member, array.dtype, array.shape, dims, {}, blocks)
         out[member] = replace(part, is_part=True)
     return out
 

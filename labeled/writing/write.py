@@ -25,7 +25,6 @@ from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.metadata import write_own
 from labeled.formats.hdf5.writing import (
     Coordinate,
-    Names,
     ScaleWriter,
     SourceWriter,
     attach_shapes,
@@ -320,7 +319,7 @@ class Planned:
         if extras is not None:
             scales.unlimited = extras.unlimited
         for name, given in inputs.sources.items():
-            scales.name_axes(name, given.names)
+            scales.name_axes(name, given.axes, given.coords)
         for name, shapes in inputs.shapes.items():
             attach_shapes(file, name, np.concatenate(shapes), inputs.sources[name].dims[1:])
         if extras is not None:
@@ -372,14 +371,14 @@ def _with_extras(inputs: Inputs, options: WriteOptions) -> Inputs:
         out[name] = replace(out[name], attrs={**out[name].attrs, **extra})
     for name, value in (options.coords or {}).items():
         dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
-        having = [given for given in out.values() if dim in given.names.dims]
+        having = [given for given in out.values() if dim in given.axes]
         if not having:
-            dims = sorted({each for given in out.values() for each in given.names.dims})
+            dims = sorted({each for given in out.values() for each in given.axes})
             raise DimsError(f"coords= has {name!r} along {dim!r}, which is none of the dims {dims}")
         made = coordinate(name, str(dim), values, getattr(values, "attrs", {}))
         for given in having:
-            kept = tuple(c for c in given.names.coords if c.name != name)
-            out[given.name] = replace(given, names=Names(given.names.dims, (*kept, made)))
+            kept = (coord for coord in given.coords if coord.name != name)
+            out[given.name] = replace(given, coords=(*kept, made))
     return replace(inputs, sources=out)
 
 
@@ -396,8 +395,8 @@ def _warn_of_lengths(table: Splits | None, counts: Mapping[str, int]) -> None:
 
 def _check_coords(given: SourceToWrite) -> None:
     """Refuse coordinates of another length than their dim, where that is known."""
-    lengths = dict(zip(given.names.dims, given.shape, strict=True))
-    for coord in given.names.coords:
+    lengths = dict(zip(given.axes, given.shape, strict=True))
+    for coord in given.coords:
         length = lengths[coord.dim]
         if coord.values.ndim != 1 or length not in (None, len(coord.values)):
             raise DimsError(
@@ -412,10 +411,10 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     # sources and the groups they lie in
     taken = {name[: cut.start()] for name in inputs.sources for cut in re.finditer("/|$", name)}
     for name, given in inputs.sources.items():
-        lengths = dict(zip(given.names.dims, given.shape, strict=True))
+        lengths = dict(zip(given.axes, given.shape, strict=True))
         called = {dim.replace("/", "_"): "dim" for dim in lengths if netcdf}
         _check_coords(given)
-        for coord in given.names.coords:
+        for coord in given.coords:
             length = lengths[coord.dim]
             called[coord.name] = "coordinate"
             if coord.name == coord.dim:  # with one length too, these would be taken for the same

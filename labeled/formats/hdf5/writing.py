@@ -331,14 +331,6 @@ class Coordinate:
         return self.name, self.dim, values.dtype.str, len(values), content
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
-    """The names of a source's axes, and the coordinates along them."""
-
-    dims: tuple[str, ...]
-    coords: tuple[Coordinate, ...] = ()
-
-
 @dataclass(eq=False, kw_only=True)
 class ScaleWriter:
     """Names the axes of the sources of one open file, sharing scales where they are equal."""
@@ -349,13 +341,13 @@ class ScaleWriter:
     unlimited: Collection[str] = ()  # dims whose scales may grow: one alone counts examples
     made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
-    def name_axes(self, source: str, names: Names) -> None:
+    def name_axes(self, source: str, dims: Sequence[str], coords: Sequence[Coordinate]) -> None:
         """Write labels and scales of one source."""
         dataset = self.file[source]
         variables: list[str] = []
-        for axis, dim in enumerate(names.dims):
+        for axis, dim in enumerate(dims):
             h5py.h5ds.set_label(dataset.id, axis, to_bytes(dim))
-            along = {coord.name: coord for coord in names.coords if coord.dim == dim}
+            along = {coord.name: coord for coord in coords if coord.dim == dim}
             scale: h5py.Dataset | None = None
             if dim in along:
                 scale = self._coordinate(source, along.pop(dim))
