@@ -8,7 +8,7 @@ the other on its side of :data:`MANY_ELEMENTS`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
@@ -45,17 +45,12 @@ class Flat(NamedTuple):
             if np.ma.is_masked(example):
                 raise ArrayError(f"example {number} has masked values; fill them: .filled(value)")
         arrays = [np.asarray(example) for example in examples]
-        n_axes = {array.ndim for array in arrays} or {1}
-        if len(n_axes) > 1:
-            raise ArrayError(f"examples have {sorted(n_axes)} axes; only lengths may differ")
-        dtypes = dtypes_of(examples, arrays)
-        kinds = {dtype.kind for dtype in dtypes}
-        if not kinds <= set("biufcSUmM") or (kinds & {"m", "M"} and len(kinds) > 1):
+        dtype, shapes = common(arrays, dtypes_of(examples, arrays), "example")
+        if dtype.kind not in "biufcSUmM":
             raise ArrayError("ragged examples must be arrays of numbers, or all of times")
-        lengths = chain.from_iterable(map(attrgetter("shape"), arrays))
-        shapes = np.fromiter(lengths, np.int64).reshape(len(arrays), n_axes.pop())
-        how: Any = {"dtype": np.result_type(*dtypes), "casting": "unsafe"} if dtypes else {}
-        values = np.concatenate(arrays, axis=None, **how) if arrays else np.empty(0)
+        values = np.empty(0)
+        if arrays:
+            values = np.concatenate(arrays, axis=None, dtype=dtype, casting="unsafe")
         return cls(values, offsets_of(elements_of(shapes)), shapes)
 
     def examples(self) -> Array:
@@ -78,6 +73,30 @@ def dtypes_of(examples: Sequence[Any], arrays: Sequence[Array]) -> set[np.dtype[
     """
     pairs = zip(examples, arrays, strict=True)
     return {array.dtype for one, array in pairs if array.size or hasattr(one, "dtype")}
+
+
+def common(
+    arrays: Sequence[Array], dtypes: Collection[np.dtype[Any]], where: str
+) -> tuple[np.dtype[Any], Rows]:
+    """Return the dtype that holds all examples, and the shape of each: (n, axes of an example).
+
+    Raises
+    ------
+    ArrayError
+        If they differ in their number of axes, or times lie among others; `where` goes before rows.
+    """
+    n_axes = arrays[0].ndim if arrays else 1
+    for row, array in enumerate(arrays):
+        if array.ndim != n_axes:
+            words = f"an example of {array.ndim} axes among others of {n_axes}"
+            raise ArrayError(f"{where} {row}: {words}; examples may differ in lengths only")
+    kinds = {dtype.kind for dtype in dtypes}
+    if kinds & {"m", "M"} and len(kinds) > 1:
+        mixed = sorted(map(str, dtypes))
+        raise ArrayError(f"{where}s mix {mixed}; give all times of one kind")
+    lengths = chain.from_iterable(map(attrgetter("shape"), arrays))
+    shapes = np.fromiter(lengths, np.int64, len(arrays) * n_axes).reshape(len(arrays), n_axes)
+    return np.result_type(*dtypes) if dtypes else np.dtype(np.float64), shapes
 
 
 class Stored(Protocol):

@@ -14,8 +14,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from labeled._validation import check_arguments
 from labeled.errors import ArrayError, NotYetError, SplitError, WriteError
 from labeled.formats.bytesource import check_same
@@ -27,6 +25,7 @@ from labeled.formats.hdf5.writing import open_to_write
 from labeled.formats.header import FileHeader, Rows, vlen_base
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, clone, replacing
+from labeled.selection import Selection
 from labeled.writing.inputs import Inputs, check_alike, inputs_of
 from labeled.writing.layouts import AS_STORED
 from labeled.writing.repack import StoredSources, check_looks, rewrite, splits_of
@@ -157,16 +156,10 @@ def _new_table(header: FileHeader, split: str | None, counts: Mapping[str, int])
         raise SplitError(f"{words}; leave split out, or write the file with splits")
     known = table.get(split) or dict.fromkeys(header.sources, range(n_old, n_old))
     # sources that share a list go on sharing it
-    longer = {id(rows): _longer(rows, n_old, n_rows) for rows in known.values()}
+    added, longer = Selection.of(range(n_old, n_rows)), dict[int, Rows]()
+    for rows in known.values():
+        longer[id(rows)] = Selection.concat([Selection.of(rows), added]).compact
     return {**table, split: {name: longer[id(rows)] for name, rows in known.items()}}
-
-
-def _longer(rows: Rows, n_old: int, n_rows: int) -> Rows:
-    if not len(rows):
-        return range(n_old, n_rows)
-    if isinstance(rows, range) and rows.stop == n_old:
-        return range(rows.start, n_rows)
-    return np.append(np.asarray(rows, np.int64), np.arange(n_old, n_rows))
 
 
 def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
@@ -237,11 +230,11 @@ def write_splits(path: Path, splits: Mapping[str, Any], *, overwrite: bool = Fal
     where = header.stamp.path
     _check_takes_table(header)
     table = as_splits(splits, {name: source.n_rows for name, source in header.sources.items()})
-    old = header.splits if header.kind == "fuel" else {}
+    old = splits_of(header) or {}
     both = sorted(old.keys() & table.keys())
     if both and not overwrite:
         raise SplitError(f"{where!r} has splits {both} already; overwrite=True replaces them")
-    table = {**{split: dict(by_source) for split, by_source in old.items()}, **table}
+    table = {**old, **table}
     warn_of_overlaps(table)
     statistics = read_statistics(where)
     for known in statistics.values():

@@ -56,7 +56,7 @@ from labeled.writing.source import (
 )
 from labeled.writing.splits import ORDERS, IntArray, Splits, moved, order_of
 from labeled.writing.verify import differences_of, stored_datasets
-from labeled.writing.write import Planned, check_ending
+from labeled.writing.write import Planned, Table, check_ending
 
 
 @check_arguments(but=("path",), options=AS_STORED)
@@ -173,7 +173,7 @@ def rewrite(
     check: Callable[[str], None],
     title: str,
     passes: int = 1,
-    counted: Callable[[Mapping[str, int]], Splits | None] | None = None,
+    counted: Table | None = None,
     growing: str | None = None,
 ) -> str:
     """Write the rows of a file, or more, into a new file with whatever else the file holds.
@@ -210,7 +210,7 @@ def rewrite(
     extras = extras_of(header, rows, storage.effort()[0] // 4)
     attrs = storable("the file", header.attrs)
     netcdf = header.kind != "plain" and extras.has_scales
-    new = Planned(plan, table, attrs, netcdf, extras, counted, check)
+    new = Planned(plan, counted or (lambda _: table), attrs, netcdf, extras, check)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
     name = os.path.basename(stored.target)
     with progress_bar(storage.progress, n_bytes, f"{title} {name}") as advance:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ from labeled.formats.hdf5.writing import Coordinate, storable, storable_text, vl
 from labeled.formats.memory import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
-from labeled.ragged.flat import Flat, Rows, block_cuts, dtypes_of, elements_of, offsets_of
+from labeled.ragged.flat import Flat, Rows, block_cuts, common, dtypes_of, elements_of, offsets_of
 from labeled.writing.layouts import RaggedAs, Shape
 
 BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
@@ -166,8 +166,6 @@ def _text_blocks(read: Read, n_rows: int, mean: int, step: int, rows: int) -> It
 
 def rows_of(array: Any, start: int, stop: int) -> Any:
     """Read consecutive rows of something that is not a dask array."""
-    if isinstance(array, xr.DataArray):
-        return array.isel({array.dims[0]: slice(start, stop)}).values
     return array[start:stop]
 
 
@@ -459,22 +457,12 @@ def _listed(where: str, value: Any) -> Examples:
         outer, attrs, value = str(value.dims[0]), dict(value.attrs), value.values
     arrays = [_example(f"{where}, row {row}", one) for row, one in enumerate(value)]
     dtypes = dtypes_of(value, arrays)
-    kinds = {dtype.kind for dtype in dtypes}
-    if kinds & {"m", "M"} and len(kinds) > 1:
-        raise ArrayError(f"{where} mixes {sorted(map(str, dtypes))}; give all times of one kind")
     check_integers(where, dtypes)
-    n_axes = arrays[0].ndim if arrays else 1
-    for row, array in enumerate(arrays):
-        if array.ndim != n_axes:
-            words = f"an example of {array.ndim} axes among others of {n_axes}"
-            raise ArrayError(f"{where}, row {row}: {words}; examples may differ in lengths only")
+    dtype, shapes = common(arrays, dtypes, f"{where}, row")
     labelled = {tuple(map(str, one.dims)) for one in value if isinstance(one, _LABELLED)}
     if len(labelled) > 1:
         raise DimsError(f"{where} has examples with dims {sorted(labelled)}; transpose them alike")
-    inner = labelled.pop() if labelled else ("",) * n_axes
-    dtype = np.result_type(*dtypes) if dtypes else np.dtype(np.float64)
-    lengths = chain.from_iterable(array.shape for array in arrays)
-    shapes = np.fromiter(lengths, np.int64, len(arrays) * n_axes).reshape(-1, n_axes)
+    inner = labelled.pop() if labelled else ("",) * shapes.shape[1]
 
     def values(start: int, stop: int) -> Array:
         pieces = [array.reshape(-1) for array in arrays[start:stop]]
@@ -507,7 +495,7 @@ def ragged_datasets(
     """
     sizes, done, itemsize = elements_of(examples.shapes), done or {}, examples.dtype.itemsize
     edges, attrs = offsets_of(sizes), storable(f"source {name!r}", examples.attrs)
-    dtype, shape, axes = examples.dtype, (int(edges[-1]),), (f"{name}_value",)
+    dtype, shape, axes = examples.dtype, (int(edges[-1]),), examples.dims[:1]
     rest: Any = {"least_bytes": int(sizes.max(initial=0)) * itemsize, "examples": examples}
     if kind == "fuel":
         if examples.encode is not None or dtype.kind == "S":
@@ -517,20 +505,18 @@ def ragged_datasets(
                 f"numbers; store them flat, with ragged='flat'"
             )
         mean, shape = 16 + shape[0] * itemsize // max(len(sizes), 1), (len(sizes),)
-        dtype, axes = vlen_dtype(dtype), examples.dims[:1]
-        blocks = partial(_row_blocks, examples, sizes * itemsize)
+        dtype, blocks = vlen_dtype(dtype), partial(_row_blocks, examples, sizes * itemsize)
         return {name: SourceToWrite(name, dtype, shape, axes, attrs, blocks, None, mean, **rest)}
     members, own = member_names(name, len(examples.dims) - 1), ragged_attrs(name, examples.dims)
     n_offsets = done.get(members[0], 0)
     blocks = partial(_value_blocks, examples, edges, max(n_offsets - 1, 0))
-    encode = examples.encode
-    made = SourceToWrite(name, dtype, shape, axes, {**attrs, **own}, blocks, encode, **rest)
+    axes, attrs, rest["encode"] = (f"{name}_value",), {**attrs, **own}, examples.encode
+    made = SourceToWrite(name, dtype, shape, axes, attrs, blocks, **rest)
     out, offsets = {name: made}, (edges + done.get(name, 0))[1 if n_offsets else 0 :]
     parts = (offsets, (f"{name}_offset",)), (examples.shapes, (examples.dims[0], f"{name}_axis"))
     for member, (array, dims) in zip(members, parts, strict=False):
-        blocks = partial(slices, partial(rows_of, array), len(array))
-        part = SourceToWrite(member, array.dtype, array.shape, dims, {}, blocks)
-        out[member] = replace(part, is_part=True)
+        blocks, shape = partial(slices, partial(rows_of, array), len(array)), array.shape
+        out[member] = SourceToWrite(member, array.dtype, shape, dims, {}, blocks, is_part=True)
     return out
 
 

@@ -240,26 +240,28 @@ def naming(file: str) -> Iterator[None]:
         raise
 
 
+Table = Callable[[Mapping[str, int]], Splits | None]  # splits, by numbers of rows
+
+
 @dataclass(frozen=True, eq=False)
 class Planned:
     """A file to be written, with everything checked that can be checked before.
 
     Parameters
     ----------
+    table : callable
+        Returns the splits, once all rows are counted: so many of each source.
     extras : Extras, optional
         Everything that an older file holds besides its sources.
-    counted : callable, optional
-        Returns the splits, where they are known only once all rows are counted.
     check : callable of a path, optional
         Has the last word on the file before it takes its name.
     """
 
     plan: PackingPlan
-    table: Splits | None
+    table: Table
     file_attrs: Mapping[str, Any]
     netcdf: bool
     extras: Extras | None = None
-    counted: Callable[[Mapping[str, int]], Splits | None] | None = None
     check: Callable[[str], None] | None = None
 
     @property
@@ -305,8 +307,8 @@ class Planned:
             writers[name] = SourceWriter(file, name, given.dtype, given.shape, layout)
             store_attrs(file[name], given.attrs)
         joiners = store(plan, writers, advance)
-        table, counts = self.table, inputs.counts
-        table = table if self.counted is None else self.counted(counts)
+        counts = inputs.counts
+        table = self.table(counts)
         if table is not None:
             check_inside(table, counts)
         if inputs.batches is not None:  # only now their rows are counted
@@ -359,7 +361,7 @@ def planned(
     if table is not None and splits is not None:
         warn_of_overlaps(table)
     warn_of_left_out(sources)
-    return Planned(plan, table, file_attrs, o.netcdf)
+    return Planned(plan, lambda _: table, file_attrs, o.netcdf)
 
 
 def _with_extras(inputs: Inputs, options: WriteOptions) -> Inputs:
