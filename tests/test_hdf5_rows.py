@@ -35,6 +35,7 @@ from hdf5_layouts import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import labeled
 from labeled.testing import ReaderTests
 
 IO = ["auto", "pread", "mmap"]
@@ -96,6 +97,30 @@ def test_rows_of_several_pieces_read_as_h5py_reads_them(folder: Path, kind: str,
     values, last = read_with_h5py(path), LARGE[kind].shape[2] - 1
     for region in ((), (slice(1, None), slice(3, 200, 2)), (1, np.array([last, 0, 5]))):
         check(reader_of(path, region, io=io), outer(values, region))
+    path.unlink()
+
+
+def test_rows_that_were_never_stored_are_filled_in_together(folder: Path) -> None:
+    """Every third of them is no stretch of its own, to be filled in by itself."""
+    path, calls = folder / "holes.h5", 0
+    with h5py.File(path, "w") as file:
+        rows = file.create_dataset("x", (30_000,), "u1", chunks=(1000,), fillvalue=7)
+        rows.dims[0].label = "batch"
+        rows[10_000:11_000] = 1
+
+    def count(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    third = labeled.open_dataset(path)[::3]
+    sys.setprofile(count)
+    try:
+        values = third.read_rows("x", 0, len(third))
+    finally:
+        sys.setprofile(None)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(values, file["x"][::3])
+    assert calls < 1000
     path.unlink()
 
 

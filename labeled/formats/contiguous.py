@@ -157,7 +157,7 @@ class ContiguousReader(FileReader):
         if not near.any():
             return [extents[i : i + 1] for i in range(len(extents))]
         gaps = at[1:] - at[:-1] - n_bytes[:-1]
-        near &= (at[:-1] >= 0) & (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
+        near &= (gaps >= 0) & (gaps <= GAP_BYTES) & (gaps % row_bytes == 0)
         full = np.cumsum(n_bytes[1:] + gaps * near) // PIECE_BYTES
         near[1:] &= full[1:] == full[:-1]
         return np.split(extents, np.flatnonzero(~near) + 1)
