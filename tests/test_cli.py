@@ -224,6 +224,8 @@ def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -
     (flag, names), *_ = re.findall(r"(--dims) (photos=\S+)", unnamed.stderr)
     named = run("head", path, "photos", flag, names)
     assert (named.stderr, "black is" in named.stdout) == ("", True)
+    odd = run("head", path, "photos", flag, 'photos=["n=1", "y=2", "x", "c"]', flag, "y=batch")
+    assert (odd.stderr, "photos  (n=1: 3, y=2: " in odd.stdout) == ("", True)
 
 
 # errors
@@ -448,6 +450,12 @@ def test_info_tells_the_size_of_all_of_a_store(tmp_path: Path) -> None:
 def test_info_tells_no_ratio_where_there_are_no_rows(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b\n")
     assert run("info", tmp_path / "x.csv").stdout.endswith("in the file:\n  features  4 B\n")
+
+
+def test_info_does_not_share_out_the_text_that_holds_all_columns(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n1,x\n2,y\n")
+    shown = run("info", tmp_path / "x.csv").stdout
+    assert shown.count("12 B of text, all columns together\n") == 2
 
 
 def test_head_shows_texts_times_and_classes(tmp_path: Path) -> None:

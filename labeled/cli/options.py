@@ -112,6 +112,18 @@ def pairs(
     return click.option(name, *targets, multiple=True, metavar=metavar, callback=values, help=words)
 
 
+def before_names(word: str, equals: str) -> tuple[str, str, str]:
+    """Cut ``NAME=a,b,c`` in two: names may hold ``=``, those listed as JSON also on the right.
+
+    Examples
+    --------
+    >>> before_names("k=0/x=a,b", "="), before_names('x=["a=b"]', "=")
+    (('k=0/x', '=', 'a,b'), ('x', '=', '["a=b"]'))
+    """
+    name, begins, listed = word.partition(f"{equals}[")
+    return (name, equals, f"[{listed}") if begins else word.rpartition(equals)
+
+
 def names_of(text: str) -> list[str]:
     """Read ``a,b,c``; names that contain commas are a list of JSON."""
     listed = value_of(text)
@@ -187,8 +199,9 @@ opened = pairs(
 )  # fmt: skip
 
 dims = pairs(
-    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", names_of
-)
+    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", names_of,
+    cut=before_names,
+)  # fmt: skip
 
 external = click.option(
     "--allow-external", is_flag=True, help="Follow links to other files, if you trust the file."

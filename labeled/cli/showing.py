@@ -198,24 +198,25 @@ def file_text(facts: Facts, dataset: Dataset) -> str:
     lines = [opt.heading(f"{shown(facts['path'])}  ({size}, {format.kinds[facts['kind']]})")]
     summary = summary_of(dataset).text(more=True)
     lines += [opt.in_flags(line, info) for line in summary.splitlines()[1:]]
-    sizes = []
-    for name, source in facts["sources"].items():
-        in_heap = facts["format"] == "hdf5" and source["stored_dtype"] == "object"
-        sizes.append((name, stored_words(source, in_heap)))
+    sizes = [(name, stored_words(facts, name)) for name in facts["sources"]]
     lines += Table((), sizes, "in the file", most=MAX_LINES).text() if sizes else []
     rows = statistics_rows(facts)
     lines += Table((), rows, "statistics", most=MAX_LINES).text() if rows else []
     return "\n".join(lines)
 
 
-def stored_words(source: Facts, in_heap: bool) -> str:
+def stored_words(facts: Facts, name: str) -> str:
     """Say what a source takes in the file, and how many times more it takes in memory.
 
-    HDF5 keeps values of variable length in heaps, whose size it does not tell by source.
+    HDF5 keeps values of variable length in heaps, whose size it does not tell by source, and a
+    text holds the columns of all sources.
     """
+    source, format = facts["sources"][name], facts["format"]
     size, ratio = format_bytes(source["stored_bytes"]), source["ratio"]
-    if in_heap:
+    if format == "hdf5" and source["stored_dtype"] == "object":
         return f"{size} of references (values lie in HDF5's heap)"
+    if format == "csv" and len(facts["sources"]) > 1:
+        return f"{size} of text, all columns together"
     return size if not ratio or 0.95 <= ratio < 1.05 else f"{size} ({ratio:.1f}:1)"
 
 

@@ -371,7 +371,8 @@ def option_word(value: Any) -> str:
     """Return the value of an option as the command line takes it."""
     if isinstance(value, tuple | list):
         words = [str(one) for one in value]
-        return json.dumps(words) if any("," in one for one in words) else ",".join(words)
+        letters = "".join(words)
+        return json.dumps(words) if "," in letters or "=" in letters else ",".join(words)
     return "none" if value is None else str(value)
 
 
