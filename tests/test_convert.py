@@ -394,7 +394,7 @@ def test_options_that_mean_nothing_are_refused(tmp_path: Path, kind: str) -> Non
 
 def test_what_does_not_go_together_is_refused(tmp_path: Path) -> None:
     uneven = {"x": np.arange(4), "y": np.arange(5)}
-    with pytest.raises(SplitError, match="differ in length"):
+    with pytest.raises(SplitError, match=r"differ in length.* sources=\[...\] or example_dim="):
         labeled.convert(uneven, tmp_path / "o", split={"a": "0:4"})
     with pytest.raises(ArrayError, match="column 'a', row 1 holds"):
         labeled.convert(pd.DataFrame({"a": ["x", None]}), tmp_path / "no")

@@ -17,6 +17,7 @@ from labelled_file import ARRAYS, IMAGES, LABELS, ODD, TARGETS, VECTORS, N, labe
 
 import labeled
 from labeled.errors import (
+    ArgumentError,
     FileChangedError,
     LabeledError,
     LabeledWarning,
@@ -400,6 +401,9 @@ def test_brackets_take_rows_and_names(path):
         dataset[[]]
     with pytest.raises(SelectionTypeError, match="array of float64 with shape"):
         dataset[np.array([1.0, 2.0])]
+    for by_dims in (dataset.isel, dataset.sel):
+        with pytest.raises(ArgumentError, match=r"indexers=\[1, 2\] must be a mapping"):
+            by_dims([1, 2])
     with dataset as same:
         first = same["vectors"].values
     np.testing.assert_array_equal(dataset["vectors"].values, first)  # after it was closed

@@ -32,9 +32,9 @@ def ds(tmp_path_factory):
     return labeled.open_dataset(
         fuel_file(
             tmp_path_factory.mktemp("refusals") / "d.hdf5",
-            {"a": VALUES, "r": REALS, "u": SMALL},
+            {"a": VALUES, "r": REALS, "u": SMALL, "n": np.full(N, -1.0)},
             {"all": (0, N)},
-            {"a": ("batch", "x"), "r": ("batch", "x"), "u": ("batch", "c")},
+            {"a": ("batch", "x"), "r": ("batch", "x"), "u": ("batch", "c"), "n": ("batch",)},
             chunks=(64,),
             compression="gzip",
         )
@@ -65,6 +65,7 @@ def ds(tmp_path_factory):
         ({"weights": np.ones(N) + 1j}, "weights of complex128 are not numbers"),
         ({"weights": np.ma.masked_less(np.arange(N), 3)}, "weights has masked values"),
         ({"weights": "aa"}, "weights='aa' is not a source of one value a row"),
+        ({"weights": "n"}, "weights='n' must be finite and not negative.*row 0 has -1"),
         ({"memory": "64 KiB"}, r"too small: \d+ jobs.*give memory='\d+ MiB', or smaller batches$"),
         (
             {"last": "pad", "pad_value": {"u": 300}},

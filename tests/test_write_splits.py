@@ -14,7 +14,7 @@ import xarray as xr
 
 import labeled
 from labeled.compat.fuel.datasets import H5PYDataset
-from labeled.errors import SplitError, UnknownNameError, WriteError
+from labeled.errors import SplitError, SplitTypeError, UnknownNameError, WriteError
 
 X = np.arange(40.0).reshape(10, 4)
 Y = np.arange(10, dtype=">i4")
@@ -72,6 +72,8 @@ def test_splits_that_are_there_are_replaced_only_if_asked(tmp_path: Path) -> Non
         ({"a": {"x": (0, 3), "y": (0, 4)}}, SplitError, "different numbers of rows"),
         ({"a": {"z": (0, 3)}}, UnknownNameError, "source 'z'"),
         ({}, SplitError, "names no split"),
+        ({"a": (True, False)}, SplitTypeError, r"give \(start, stop\), or other rows as a list"),
+        ({"a": np.array([2**63 + 1], "u8")}, SplitTypeError, "give row numbers of at most 63 bits"),
     ],
 )
 def test_what_does_not_fit_leaves_the_file_alone(

@@ -328,7 +328,7 @@ def _drawn(
     counts = {name: len(found.sources[name]) for name in found.names}
     if len(set(counts.values())) > 1:
         words = f"the sources of {found.where} differ in length: {counts}"
-        raise SplitError(f"{words}; choose some that agree with sources=[...]")
+        raise SplitError(f"{words}; choose some that agree with sources=[...] or example_dim=")
     n_rows = next(iter(counts.values()))
     by: dict[str, npt.NDArray[Any]] = {}
     for option, given in labels.items():

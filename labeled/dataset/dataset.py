@@ -328,6 +328,7 @@ class Dataset(Viewed):
         train, test = split_rows(self, sizes, rules, seed=seed, shuffle=shuffle)
         return self.subset(train), self.subset(test)
 
+    @check_arguments()
     def isel(self, indexers: Mapping[str, Any] | None = None, /, **axes: Any) -> Dataset:
         """Select positions along axes, as xarray's `isel`; only the bytes needed are read.
 
@@ -371,6 +372,7 @@ class Dataset(Viewed):
                 out = replace(out, selections=selections, loaded=loaded)
         return out
 
+    @check_arguments()
     def sel(
         self,
         indexers: Mapping[str, Any] | None = None,

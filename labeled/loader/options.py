@@ -350,14 +350,15 @@ class OrderedRows:
         if sampler is None and self.last not in ("pad", "wrap"):  # nothing fills it up
             self.held_rows = min(self.batch_rows, max(n_rows, 1))
         self.seed = options.seed_for(ordered=sampler is None and self.mode != "file")
-        given, self.weights = options.weights, None
+        given, where, self.weights = options.weights, "weights", None
         if options.balance is not None:
             classes = read_values("balance", options.balance, sources, selections)
             self.weights = balanced_weights(classes)
         elif given is not None:
             if isinstance(given, str):
+                where = f"weights={given!r}"
                 given = read_values("weights", given, sources, selections, classes=False)
-            self.weights = valid_weights(given, n_rows)
+            self.weights = valid_weights(given, n_rows, where)
         self.repeats = self.weights is not None or sampler is not None
         self.measured = None if options.bucket is False else self._bucket_source(sources)
         # Stored chunks of the source that is dearest to read again decide what is read together.

@@ -287,25 +287,25 @@ def balanced_weights(labels: npt.ArrayLike) -> FloatArray:
     return 1.0 / counts[classes]
 
 
-def valid_weights(weights: npt.ArrayLike, n_rows: int) -> FloatArray:
-    """Return weights as float64, or say what is wrong with them."""
+def valid_weights(weights: npt.ArrayLike, n_rows: int, where: str = "weights") -> FloatArray:
+    """Return weights as float64, or say what is wrong with them; `where` begins the message."""
     given = as_array("weights", weights, LoaderError)
     try:
         if given.dtype.kind not in "biufO":  # NumPy makes numbers of times and texts, too
             raise TypeError
         found: FloatArray = given.astype(np.float64, copy=False)
     except (TypeError, ValueError):
-        raise LoaderError(f"weights of {given.dtype} are not numbers; pass one per row") from None
+        raise LoaderError(f"{where} of {given.dtype} are not numbers; pass one per row") from None
     if found.shape != (n_rows,):
         raise LoaderError(
-            f"weights has shape {found.shape}, but there are {n_rows} rows; pass one weight per row"
+            f"{where} has shape {found.shape}, but there are {n_rows} rows; pass one weight per row"
         )
     if n_rows and not (found.min() >= 0 and np.isfinite(found.sum()) and found.max() > 0):
         wrong = np.flatnonzero(~((found >= 0) & np.isfinite(found)))
-        where = f"; row {wrong[0]} has {found[wrong[0]]}" if wrong.size else ""
+        row = f"; row {wrong[0]} has {found[wrong[0]]}" if wrong.size else ""
         raise LoaderError(
-            "weights must be finite and not negative, at least one above zero, with a finite sum"
-            + where
+            f"{where} must be finite and not negative, at least one above zero, with a finite "
+            f"sum{row}"
         )
     return found
 

@@ -114,13 +114,16 @@ def _rows(where: str, asked: Any, n_rows: int | None) -> Rows:
     if isinstance(asked, range) and asked.step == 1:
         return asked
     why, is_tuple = "", isinstance(asked, tuple)
-    if is_tuple and len(asked) == 2 and all(isinstance(n, int | np.integer) for n in asked):
+    numbers = is_tuple and all(isinstance(n, int | np.integer) for n in asked)
+    if numbers and len(asked) == 2 and not any(isinstance(n, bool) for n in asked):
         return range(int(asked[0]), int(asked[1]))
     rows = as_array(where, () if is_tuple else asked, SplitTypeError)
     if is_tuple:
         why = "give (start, stop), or other rows as a list"
     elif rows.ndim != 1 or (rows.dtype.kind not in "biu" and rows.size):
         why = "give (start, stop), a slice, a range, a list of row numbers or a boolean mask"
+    elif rows.dtype.kind == "u" and rows.size and rows.max() > np.iinfo(np.int64).max:
+        why = "give row numbers of at most 63 bits"
     if why:
         raise SplitTypeError(f"{where}: {why}, not {asked!r:.60}")
     if rows.dtype.kind != "b":

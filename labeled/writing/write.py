@@ -391,7 +391,8 @@ def _warn_of_lengths(table: Splits | None, counts: Mapping[str, int]) -> None:
         other, m = next(one for one in others if one[1] != n)
         warn(
             f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
-            "numbers; correct the arrays, or name the rows of each source with splits="
+            "numbers; take some that agree (sources=, or example_dim= of netCDF and zarr), correct "
+            "the arrays, or name the rows of each source with splits="
         )
 
 
