@@ -660,7 +660,9 @@ class Dataset(Viewed):
             stays the same with another `memory` only where this is given.
         shard : (index, count) or "torch"
             Which of `count` shares of every epoch this loader serves. "torch" takes rank and world
-            size from ``torch.distributed``.
+            size from ``torch.distributed``. One may have a batch more than another, for which
+            ranks that wait for each other would wait for ever: ``last="drop"``, ``"pad"`` and
+            ``"wrap"`` give all shards the same number of batches.
         sticky_shards : bool
             Give each shard the same stretch of the file in every epoch.
         balance : str, optional
