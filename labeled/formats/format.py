@@ -25,8 +25,9 @@ functions. :mod:`.registry` lists all of them. How another one is added:
    read together, else None), `filters` (what has to be undone, so that reading a chunk is
    expensive), `storage` ("records": any row is found by itself), `scratch_bytes`.
 6. A :class:`Format` of all this, ``FORMAT`` in that module; it is added to ``FORMATS`` in
-   :mod:`.registry`, to what :func:`labeled.open_dataset` says of ``format=``, and to
-   ``docs/formats.md``.
+   :mod:`.registry`, to what :func:`labeled.open_dataset` says of ``format=``, what
+   :func:`labeled.convert` says of `origin`, the end of ``labeled --help`` (``cli/main.py``), and
+   to ``docs/formats.md``.
 7. A file of it among the cases of ``tests/test_reader_laws.py``, ``tests/test_loader_laws.py``
    (which inherit :class:`labeled.testing.LoaderTests`) and ``tests/fuzz_layouts.py``, which
    damages it in many ways; or in a module of its own, as ``tests/test_zarr.py``.
