@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -49,17 +49,18 @@ class JoinedRagged(Joined):
         self.n_axes = readers[0].n_axes
         self.where = f"{readers[0].where} and {len(readers) - 1} more files"
 
-    def shapes(self, rows: AnyRows) -> Rows:
-        out = np.empty((len(rows), self.n_axes), np.int64)
+    def _each(self, rows: AnyRows, row_shape: tuple[int, ...], read: Callable[..., Rows]) -> Rows:
+        """Put together what `read` returns of each file, for rows of it that have these places."""
+        out = np.empty((len(rows), *row_shape), np.int64)
         for _, reader, own, places in self.by_list(rows):
-            out[places] = reader.shapes(own)
+            out[places] = read(reader, own, places)
         return out
 
+    def shapes(self, rows: AnyRows) -> Rows:
+        return self._each(rows, (self.n_axes,), lambda reader, own, _: reader.shapes(own))
+
     def sizes(self, rows: AnyRows) -> Rows:
-        out = np.empty(len(rows), np.int64)
-        for _, reader, own, places in self.by_list(rows):
-            out[places] = reader.sizes(own)
-        return out
+        return self._each(rows, (), lambda reader, own, _: reader.sizes(own))
 
     def cost(self, rows: AnyRows) -> Cost:
         """Count what reading examples takes, file by file."""
@@ -79,10 +80,11 @@ class JoinedRagged(Joined):
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
         """Read examples to their places, file by file; see ``RaggedReader``."""
-        shapes = np.empty((len(rows), self.n_axes), np.int64)
-        for _, reader, own, which in self.by_list(rows):
-            shapes[which] = reader.read_at(own, out, places[which], sizes[which])
-        return shapes
+
+        def read(reader: RaggedReader, own: Rows, which: Rows) -> Rows:
+            return reader.read_at(own, out, places[which], sizes[which])
+
+        return self._each(rows, (self.n_axes,), read)
 
 
 # ---------------------------------------------------------------- dask blocks

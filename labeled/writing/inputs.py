@@ -28,6 +28,7 @@ from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 from labeled.loader.batch import Batch
 from labeled.ragged.flat import Rows, block_cuts, offsets_of
+from labeled.writing import tables
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
     Block,
@@ -42,14 +43,6 @@ from labeled.writing.source import (
     texts,
     with_fills,
     without_mask,
-)
-from labeled.writing.tables import (
-    as_numpy,
-    check_listed,
-    frame_column,
-    frame_sources,
-    is_column,
-    is_frame,
 )
 
 MAX_AXES = 32
@@ -256,8 +249,8 @@ def inputs_of(
         whole, attrs = {name: own[name] for name in own.sources}, getattr(own, "attrs", {})
     elif isinstance(sources, xr.Dataset):
         whole, attrs = _with_axes(sources), sources.attrs
-    elif is_frame(sources):
-        whole = frame_sources(sources)
+    elif tables.is_frame(sources):
+        whole = tables.frame_sources(sources)
     elif isinstance(sources, Mapping):
         whole = sources
     elif not isinstance(sources, Iterable) or isinstance(sources, NO_BATCHES):
@@ -334,7 +327,7 @@ def _of_batches(
 
 def _checked_batches(batches: Iterable[Any]) -> Iterator[Any]:
     for number, batch in enumerate(batches):
-        if not (isinstance(batch, Mapping) or is_frame(batch)):
+        if not (isinstance(batch, Mapping) or tables.is_frame(batch)):
             words = "expected a mapping {name: array}, or a pandas.DataFrame"
             raise ArrayError(f"batch {number} is {type(batch).__name__}; {words}")
         yield batch.examples_first() if isinstance(batch, Batch) else batch
@@ -437,13 +430,14 @@ def _as_array(name: str, value: Any) -> Any:
         except ArrayError as error:
             raise ArrayError(f"{where}: {error}") from error
     if isinstance(value, xr.Variable | xr.DataArray):
-        return as_numpy(name, xr.DataArray(value) if isinstance(value, xr.Variable) else value)
+        labelled = xr.DataArray(value) if isinstance(value, xr.Variable) else value
+        return tables.as_numpy(name, labelled)
     if isinstance(value, np.ma.MaskedArray):
         return without_mask(where, value)
     if isinstance(value, np.ndarray):
         return value
-    if is_column(value):
-        return frame_column(name, value)
+    if tables.is_column(value):
+        return tables.frame_column(name, value)
     if is_dask_collection(value):
         if isinstance(getattr(value, "chunks", None), tuple):
             return value
@@ -466,7 +460,7 @@ def _as_array(name: str, value: Any) -> Any:
         except ValueError as error:
             why = f"is a list that is neither an array ({error}) nor one of arrays; give an array"
         else:
-            check_listed(where, value, array)
+            tables.check_listed(where, value, array)
             return array
     raise ArrayError(f"{where} {why}")
 
@@ -484,7 +478,7 @@ def _coordinates(name: str, array: xr.DataArray, dims: Sequence[str]) -> tuple[C
                 )
             old = str(coord.dims[0])
             called = renamed[old] if str(key) == old else str(key)
-            values = as_numpy(str(key), coord).values
+            values = tables.as_numpy(str(key), coord).values
             out.append(coordinate(called, renamed[old], values, coord.attrs))
     return tuple(out)
 

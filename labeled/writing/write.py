@@ -317,9 +317,8 @@ class Planned:
             _warn_of_lengths(table, counts)
         if extras is not None:
             extras.copy(file)
-        scales = ScaleWriter(file=file, empty=self.netcdf, with_table=table is not None)
-        if extras is not None:
-            scales.unlimited = extras.unlimited
+        unlimited, with_table = () if extras is None else extras.unlimited, table is not None
+        scales = ScaleWriter(file, with_table, self.netcdf, unlimited)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.axes, given.coords)
         for name, shapes in inputs.shapes.items():
@@ -456,15 +455,11 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     """Return the splits of a labeled.Dataset that has every row of its file."""
     if getattr(dataset, "selections", None) is not None:
         return None
-    named = any(header.kind == "fuel" for header in dataset.files.catalog.headers)
-    if list(dataset.splits) == ["all"] and not named:  # what a file without splits has
+    catalog = dataset.files.catalog
+    named = any(header.kind == "fuel" for header in catalog.headers)
+    if list(catalog.splits) == ["all"] and not named:  # what a file without splits has
         return None
     out: dict[str, dict[str, Any]] = {}
-    for split in dataset.splits:
-        out[split] = {}
-        if dataset.files.catalog.splits[split].keys().isdisjoint(dataset.sources):
-            continue  # it has none of these sources
-        part = dataset.split(split)
-        rows = {name: part.selection(name) for name in part.sources}
-        out[split] = {n: one.rows if one.span is None else one.span for n, one in rows.items()}
+    for split, rows in catalog.splits.items():
+        out[split] = {name: rows[name].compact for name in dataset.sources if name in rows}
     return out if any(out.values()) else None

@@ -331,14 +331,14 @@ class Coordinate:
         return self.name, self.dim, values.dtype.str, len(values), content
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False)
 class ScaleWriter:
     """Names the axes of the sources of one open file, sharing scales where they are equal."""
 
     file: h5py.File  # open for writing; its sources are there
-    empty: bool = True  # whether dims without coordinates get an empty scale
     with_table: bool  # whether the file has splits
-    unlimited: Collection[str] = ()  # dims whose scales may grow: one alone counts examples
+    empty: bool  # whether dims without coordinates get an empty scale
+    unlimited: Collection[str]  # dims whose scales may grow: one alone counts examples
     made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
     def name_axes(self, source: str, dims: Sequence[str], coords: Sequence[Coordinate]) -> None:
