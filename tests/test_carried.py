@@ -17,16 +17,17 @@ N = 40
 KEPT = ("names", "pairs", "g/inner/deep", "empty", "nothing", "single", "packed", "spare")
 
 
-@pytest.fixture
-def fuel_file(tmp_path: Path) -> Path:
+@pytest.fixture(params=["earliest", "latest"])
+def fuel_file(tmp_path: Path, request: Any) -> Path:
     """A file with splits, and with all that no split names."""
     path = tmp_path / "old.h5"
     dims = {"x": ("batch", "feature"), "y": ("batch",)}
     splits = {"train": (0, 30), "test": [39, 35, 31]}
     sources = {"x": np.arange(N * 3.0).reshape(N, 3), "y": np.arange(N)}
     labeled.write(path, sources, splits, dims=dims)
-    with h5py.File(path, "a") as f:
-        f["names"] = np.array(["cat", "dög"], object)
+    with h5py.File(path, "a", libver=request.param) as f:
+        texts = np.array(["cat", "dög"], object)
+        f.create_dataset("names", data=texts, chunks=(2,), compression="gzip")
         f["names"].attrs["unit"] = "animal"
         f["pairs"] = np.array([(1, 2.5)] * 5, [("a", "i4"), ("b", "f4")])
         f.create_dataset("g/inner/deep", data=np.arange(100), chunks=(7,), compression="gzip")

@@ -40,7 +40,8 @@ from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 
-LIBVER = ("v110", "v114")
+# that of HDF5 1.10, but for what is carried over from a file of a later one
+LIBVER = ("v110", "latest")
 
 # of chunks a source, and of what HDF5 notes down: heaps of texts among it, up to 32 MiB
 CACHE_BYTES = 1 << 20
