@@ -70,20 +70,21 @@ def test_a_chunked_dataset_without_rows_refuses_all_rows(folder: Path) -> None:
 
 
 SOME = ((0, 150), (170, 171), (300, 400))
+# of three pieces or more, which are half a megabyte each
 LARGE = {
     "contiguous": Layout("u1", (40, 5, 9000)),
-    "big-endian": Layout(">f4", (300, 4, 700)),
-    "rows of a megabyte": Layout("u1", (4, 2, 600_000)),
+    "big-endian": Layout(">f4", (150, 4, 700)),
+    "rows of a megabyte": Layout("u1", (3, 2, 530_000)),
     "big-endian rows of a megabyte": Layout(">u2", (3, 2, 300_000)),
     "chunks": Layout("u2", (400, 3, 500), (7, 3, 500)),
-    "chunks, holes": Layout("f4", (400, 3, 500), (7, 3, 500), written=SOME, fill=7),
+    "chunks, holes": Layout("f4", (400, 3, 350), (7, 3, 350), written=SOME, fill=7),
     "columns": Layout("u1", (400, 4, 900), (50, 1, 450)),
-    "columns, holes": Layout("f4", (400, 4, 500), (50, 1, 250), written=SOME, fill=7),
-    "columns of long rows": Layout("f4", (10, 80, 900), (4, 3, 100)),
+    "columns, holes": Layout("f4", (400, 4, 300), (50, 1, 150), written=SOME, fill=7),
+    "columns of long rows": Layout("f4", (6, 80, 900), (4, 3, 100)),
     "gzip": Layout("f4", (200, 4, 500), (16, 4, 500), "gzip", shuffle=True, fletcher32=True),
     "gzip, holes": Layout(">i2", (400, 4, 500), (16, 4, 500), "gzip", written=SOME, fill=7),
-    "gzip, columns": Layout("i4", (90, 40, 300), (20, 7, 100), "gzip"),
-    "gzip, columns of long rows": Layout("f4", (10, 80, 900), (4, 30, 400), "gzip"),
+    "gzip, columns": Layout("i4", (90, 16, 300), (20, 7, 100), "gzip"),
+    "gzip, columns of long rows": Layout("f4", (6, 80, 900), (4, 30, 400), "gzip"),
     "bzip2": Layout("i4", (60, 4, 500), (16, 4, 500), "bzip2"),
 }
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import labeled
 from labeled.errors import FileFormatError
 
-N, CHUNK = 12000, 40
-VALUES = np.random.default_rng(0).integers(0, 255, (N, 1024), dtype=np.uint8)
+N, CHUNK, VALUE_BYTES = 6000, 40, 2048
+VALUES = np.random.default_rng(0).integers(0, 255, (N, VALUE_BYTES), dtype=np.uint8)
 LABELS = np.arange(N, dtype=np.int64)
 
 
@@ -26,8 +26,8 @@ def files(tmp_path_factory):
     folder, found = tmp_path_factory.mktemp("picked"), {}
     for name, chunks in (
         ("contiguous", None),
-        ("chunked", (CHUNK, 1024)),
-        ("holes", (CHUNK, 1024)),
+        ("chunked", (CHUNK, VALUE_BYTES)),
+        ("holes", (CHUNK, VALUE_BYTES)),
     ):
         values = VALUES.copy()
         with h5py.File(folder / f"{name}.h5", "w") as f:
@@ -124,7 +124,7 @@ def test_a_chunk_that_reaches_past_the_file_is_an_error_and_not_another_row(
     """Its entry in the table lies at the end of the file."""
     path = tmp_path / "damaged.h5"
     content = bytearray(Path(files["chunked"][0]).read_bytes())
-    first, n_bytes = 100 * CHUNK, CHUNK * 1024
+    first, n_bytes = 100 * CHUNK, CHUNK * VALUE_BYTES
     at = content.index(struct.pack("<IIQQQ", n_bytes, 0, first, 0, 0))
     struct.pack_into("<I", content, at, 16)
     struct.pack_into("<Q", content, at + 32, len(content) - 64)

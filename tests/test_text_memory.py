@@ -34,25 +34,34 @@ SCRIPT = """
 import json, sys, tracemalloc
 import labeled
 
-path, shuffle = sys.argv[1], json.loads(sys.argv[2])
-loader = labeled.open_dataset(path).batches(
-    64, shuffle=shuffle, seed=3, memory="20 MiB", output="numpy"
-)
-seen = []
-tracemalloc.start()
-for batch in loader:
-    seen += [int(text[:6]) for text in batch["text"]]
-_, peak = tracemalloc.get_traced_memory()
-print(json.dumps({"seen": seen, "peak": peak, "promised": loader.explain().promised_bytes}))
+path, *words = sys.argv[1:]
+for shuffle in map(json.loads, words):
+    loader = labeled.open_dataset(path).batches(
+        64, shuffle=shuffle, seed=3, memory="20 MiB", output="numpy"
+    )
+    seen = []
+    tracemalloc.start()
+    for batch in loader:
+        seen += [int(text[:6]) for text in batch["text"]]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    print(json.dumps({"seen": seen, "peak": peak, "promised": loader.explain().promised_bytes}))
 """
+SHUFFLES = [False, "window", "full"]
 
 
-@pytest.mark.parametrize("shuffle", [False, "window", "full"])
-def test_epochs_of_texts_stay_within_the_memory(texts: Path, shuffle: Any) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(texts), json.dumps(shuffle)]
+@pytest.fixture(scope="module")
+def epochs(texts: Path) -> list[Any]:
+    """What epochs of these orders took, one after the other."""
+    command = [sys.executable, "-c", SCRIPT, str(texts), *map(json.dumps, SHUFFLES)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES)
+def test_epochs_of_texts_stay_within_the_memory(epochs: list[Any], shuffle: Any) -> None:
+    told = epochs[SHUFFLES.index(shuffle)]
     assert sorted(told["seen"]) == list(range(N))
     assert (told["seen"] == list(range(N))) == (shuffle is False)
     assert 2 * MIB < told["promised"] <= 20 * MIB

@@ -34,6 +34,7 @@ noise = np.random.default_rng(0).integers(0, 256, (N, 3000), np.uint8)
 texts = np.array(["abcdefgh" * 300 + str(i) for i in range(N)], object)
 lists = [noise[i, : 1500 + i % 1500] for i in range(N)]
 batches = ({"t": texts[i : i + 99], "x": noise[i : i + 99]} for i in range(0, N, 99))
+labeled.write, labeled.append, labeled.repack, labeled.convert  # imported once for all cases
 for case in sys.argv[1:]:
     child = os.fork()
     if child:
