@@ -30,7 +30,13 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
 
 # What children of the server of forks begin with: it takes a second to import.
 multiprocessing.set_forkserver_preload(
-    ["labeled.compat.fuel.datasets", "labeled.compat.fuel.server", "labeled.testing", "hdf5plugin"]
+    [
+        "labeled.compat.fuel.datasets",
+        "labeled.compat.fuel.server",
+        "labeled.cluster",
+        "labeled.testing",
+        "hdf5plugin",
+    ]
 )
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs in the background

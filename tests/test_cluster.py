@@ -215,10 +215,6 @@ def test_only_files_that_workers_can_open_are_shared_out(client, ds):
             cl.statistics(client, given)
 
 
-def pid_like(block):
-    return np.full(block.shape, os.getpid())
-
-
 @pytest.mark.skipif(find_spec("cupy") is not None, reason="CuPy is installed")
 def test_a_gpu_is_asked_for_where_workers_have_one(client, ds):
     options = {"device": "cuda", "output": "cupy", "batch_size": 50, "resources": {"TOKEN": 1}}

@@ -10,13 +10,13 @@ import time
 import h5py
 import numpy as np
 import pytest
+from two_workers import two_workers
 
 import labeled
 from labeled import cluster as cl
 from labeled.errors import ClusterError, FileChangedError
 
 N = 240
-WORKERS = 2
 
 
 def values_file(path, value):
@@ -68,8 +68,7 @@ def total(acc, batch):
 
 @pytest.fixture(scope="module")
 def client():
-    with cl.local_cluster(WORKERS) as cluster, cluster.get_client() as made:
-        made.wait_for_workers(WORKERS)
+    with two_workers() as made:
         yield made
 
 

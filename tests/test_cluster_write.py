@@ -14,33 +14,22 @@ import dask.array as da
 import distributed
 import numpy as np
 import pytest
+from two_workers import WORKERS, N, file_of_digits, two_workers
 
 import labeled
 from labeled import cluster as cl
 from labeled.errors import ClusterError, UnknownNameError, WriteError
-from make_files import DIGIT_LABELS, digits, fuel_file
-
-N = 203
-WORKERS = 2
 
 
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory):
-    path = fuel_file(
-        tmp_path_factory.mktemp("data") / "d.hdf5",
-        {**digits(N), "names": np.array([f"class {label % 4}" for label in range(N)])},
-        {"train": (0, 150), "test": (150, N)},
-        {**DIGIT_LABELS, "names": ("batch",)},
-        chunks={"features": (8, 3, 5, 7)},
-        compression={"features": "gzip"},
-    )
+    path = file_of_digits(tmp_path_factory.mktemp("data"))
     return labeled.open_dataset(path, chunks={"batch": 20})
 
 
 @pytest.fixture(scope="module")
 def client():
-    with cl.local_cluster(WORKERS) as cluster, cluster.get_client() as made:
-        made.wait_for_workers(WORKERS)
+    with two_workers() as made:
         yield made
 
 

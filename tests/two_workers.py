@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import contextmanager
+from multiprocessing import forkserver
 
+import dask
 import numpy as np
 
 from labeled import cluster as cl
@@ -18,8 +20,16 @@ WORKERS = 2
 
 @contextmanager
 def two_workers():
-    """Have two worker processes, each with a token; yield a client of theirs."""
-    with cl.local_cluster(WORKERS, resources={"TOKEN": 1}) as cluster, cluster.get_client() as made:
+    """Have two worker processes, each with a token; yield a client of theirs.
+
+    They are forks of a server that has the libraries: to import them takes a worker two seconds.
+    """
+    forkserver.ensure_running()  # with what conftest.py names, before distributed names less
+    with (
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        cl.local_cluster(WORKERS, resources={"TOKEN": 1}) as cluster,
+        cluster.get_client() as made,
+    ):
         made.wait_for_workers(WORKERS)
         yield made
 
