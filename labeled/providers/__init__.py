@@ -51,6 +51,8 @@ Lengths = dict[str, tuple[int, ...]]  # lengths of the axes of one sample, by th
 
 Arrays = Mapping[str, Array]
 
+Batches = Callable[..., Iterable[Any]]  # what makes the batches of a pass
+
 
 class DataProvider:
     """Mini-batches of named arrays; each loop over it is a pass of its own.
@@ -497,7 +499,7 @@ def _again(items: Iterable[Any], _number: int) -> Iterator[Any]:
     return iter(items)
 
 
-def _called(function: Callable[..., Iterable[Any]], seed: int | None, number: int) -> Iterator[Any]:
+def _called(function: Batches, seed: int | None, number: int) -> Iterator[Any]:
     """Begin a pass over what a function yields."""
     drawn = []
     if seed is not None:
@@ -510,13 +512,7 @@ def _called(function: Callable[..., Iterable[Any]], seed: int | None, number: in
     return iter(made)
 
 
-def provider(
-    function: Callable[..., Iterable[Any]] | None = None,
-    /,
-    *,
-    seed: int | None = None,
-    **options: Any,
-) -> Any:
+def provider(function: Batches | None = None, /, *, seed: int | None = None, **options: Any) -> Any:
     """Make a provider of a function that yields batches; also as a decorator.
 
     The function is called for each loop anew, so loops are independent.

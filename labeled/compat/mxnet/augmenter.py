@@ -32,13 +32,11 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet import opencv
-from labeled.compat.mxnet.opencv import Picture
+from labeled.compat.mxnet.opencv import FloatArray, Picture
 from labeled.compat.mxnet.parameters import NEVER, NO_LIMIT, Rules
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import AugmentError
 from labeled.transforms.pictures import check_size
-
-FloatArray = npt.NDArray[np.float32]
 
 TRIES = 10
 

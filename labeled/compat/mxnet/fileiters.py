@@ -24,13 +24,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.compat.mxnet.iterators import DataBatch, MXDataProvider, Row
+from labeled.compat.mxnet.iterators import Array, DataBatch, MXDataProvider, Row
 from labeled.compat.mxnet.parameters import Version, files_of, options_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
 from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.bytesource import bytes_of
-
-Array = npt.NDArray[Any]
 
 DTYPES = ("float32", "int32", "int64")
 BOM = b"\xef\xbb\xbf"

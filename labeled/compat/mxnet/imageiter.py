@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled.compat.mxnet.augmenter import Augmenter
-from labeled.compat.mxnet.iterators import AHEAD, MXDataProvider, Row
+from labeled.compat.mxnet.iterators import AHEAD, FloatArray, MXDataProvider, Row
 from labeled.compat.mxnet.opencv import Picture, grey_of, old_pixels
 from labeled.compat.mxnet.parameters import Rules, Version, files_of, read_parameters
 from labeled.compat.mxnet.twister import F32, Twister
@@ -37,7 +37,6 @@ from labeled.formats.pictures import PictureError, decode, kind_of
 from labeled.formats.recordio.records import HEADER, HEADER_BYTES, HeaderError, RecordFile, unpack
 from labeled.transforms import read_mean_file, write_mean_file
 
-FloatArray = npt.NDArray[np.float32]
 Payloads = list[memoryview]  # the payloads of a chunk, in file order
 
 MIB = 1 << 20

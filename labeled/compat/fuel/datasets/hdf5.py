@@ -393,9 +393,6 @@ class PytablesDataset(Dataset):
         What the arrays are called in the file; as `sources` if not given.
     """
 
-    nodes: Any
-    h5file: Any
-
     def __init__(
         self,
         path: Any,
