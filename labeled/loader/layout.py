@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from labeled import permute
 from labeled._validation import as_array
-from labeled.device import reshape
 from labeled.display.text import ExampleInfo, class_names_of
 from labeled.errors import ArrayError, LoaderError, SpaceError, SpecsError, check_known
 from labeled.loader.batch import Batch
@@ -34,8 +32,8 @@ from labeled.spaces import (
     Space,
     compile_specs,
 )
-from labeled.spaces.arrays import check_fits, one_hot, value_for, why_not_cast
-from labeled.spaces.base import call_for
+from labeled.spaces.arrays import value_for, why_not_cast
+from labeled.spaces.specs import Cast
 from labeled.transforms.pipeline import part_of
 from labeled.transforms.running import CompiledPipeline, Forms
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
@@ -46,51 +44,6 @@ SHAPE_ROWS = 1 << 16  # shapes of examples that are read together
 
 
 # casts
-
-
-@dataclass(frozen=True, eq=False)
-class Cast:
-    """What becomes of the values of one source; None where nothing is asked.
-
-    Parameters
-    ----------
-    dtype, scale, shift
-        The result is ``values * scale + shift`` in `dtype`.
-    axes : tuple of int, optional
-        Axis ``k`` of a batch is axis ``axes[k]`` of the stored rows.
-    n_classes : int, optional
-        Labels become rows of as many zeros with a one in each.
-    """
-
-    dtype: np.dtype[Any] | None = None
-    scale: Any = None
-    shift: Any = None
-    axes: tuple[int, ...] | None = None
-    n_classes: int | None = None
-
-    @property
-    def scaled(self) -> bool:
-        """Whether values are multiplied or moved."""
-        return self.scale is not None or self.shift is not None
-
-    @property
-    def batch_axis(self) -> int:
-        """Which axis of a batch counts its rows."""
-        return 0 if self.axes is None else self.axes.index(0)
-
-    def __call__(self, array: Any, where: str) -> Array:
-        """Return a changed copy; an integer or label that does not fit is an error at `where`."""
-        changed: Array
-        if self.n_classes is not None:
-            array = array.gathered() if isinstance(array, permute.Taken) else array
-            labels = reshape(array, (len(array), 1))
-            changed = call_for(where, one_hot, labels, self.n_classes, "merge", self.dtype)
-            return changed
-        if not self.scaled:
-            call_for(where, check_fits, array, self.dtype)
-        axes = range(array.ndim) if self.axes is None else self.axes
-        changed = permute.copy(array, axes, dtype=self.dtype, scale=self.scale, shift=self.shift)
-        return changed
 
 
 def cast_of(options: BatchOptions, source: Source, space: Space | None) -> Cast | None:

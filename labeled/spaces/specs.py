@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -32,7 +32,8 @@ from labeled.device import dtype_of, own_dtype, reshape
 from labeled.display.text import count_words
 from labeled.errors import SpaceError, SpecsError, check_known, did_you_mean
 from labeled.permute.plan import result_dtype
-from labeled.spaces.arrays import as_dtype, canonical_axes, check_fits, csr, value_for, why_not_cast
+from labeled.spaces import arrays
+from labeled.spaces.arrays import as_dtype, canonical_axes, value_for, why_not_cast
 from labeled.spaces.base import ArraySpace, Space, call_for, convert, route_between
 from labeled.spaces.kinds import CompositeSpace, ConvNDSpace, IndexSpace, NullSpace, VectorSpace
 
@@ -376,6 +377,49 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
+class Cast:
+    """What becomes of the values of one source; None where nothing is asked.
+
+    Parameters
+    ----------
+    dtype, scale, shift
+        The result is ``values * scale + shift`` in `dtype`.
+    axes : tuple of int, optional
+        Axis ``k`` of a batch is axis ``axes[k]`` of the stored rows.
+    n_classes : int, optional
+        Labels become rows of as many zeros with a one in each.
+    """
+
+    dtype: np.dtype[Any] | None = None
+    scale: Any = None
+    shift: Any = None
+    axes: tuple[int, ...] | None = None
+    n_classes: int | None = None
+
+    @property
+    def scaled(self) -> bool:
+        """Whether values are multiplied or moved."""
+        return self.scale is not None or self.shift is not None
+
+    @property
+    def batch_axis(self) -> int:
+        """Which axis of a batch counts its rows."""
+        return 0 if self.axes is None else self.axes.index(0)
+
+    def __call__(self, array: Any, where: str) -> Any:
+        """Return a changed copy; an integer or label that does not fit is an error at `where`."""
+        if self.n_classes is not None:
+            array = array.gathered() if isinstance(array, permute.Taken) else array
+            labels = reshape(array, (len(array), 1))
+            return call_for(where, arrays.one_hot, labels, self.n_classes, "merge", self.dtype)
+        if not self.scaled:
+            call_for(where, arrays.check_fits, array, self.dtype)
+        axes = range(array.ndim) if self.axes is None else self.axes
+        wanted = None if self.dtype is None else own_dtype(array, self.dtype)
+        return permute.copy(array, axes, dtype=wanted, scale=self.scale, shift=self.shift)
+
+
+@dataclass(frozen=True, eq=False)
 class SpecStep:
     """How one source becomes one space: everything in positions."""
 
@@ -383,11 +427,9 @@ class SpecStep:
     target: ArraySpace
     row_shape: tuple[int, ...]  # of the file
     view: tuple[int, ...]  # the same row with one axis per axis name
-    order: tuple[int, ...]  # axes of (batch, *view) in the order of the result
     labels: IndexSpace | None  # the source's space, where it holds labels
     dtype: np.dtype[Any]  # of the result
-    scale: Array | None = field(default=None, repr=False)
-    shift: Array | None = field(default=None, repr=False)
+    cast: Cast  # of what holds no labels: its axes are those of (batch, *view)
 
     def __call__(self, rows: Any) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
@@ -399,12 +441,8 @@ class SpecStep:
             made = call_for(who, convert, x, labels, self.target)
             kept = isinstance(self.target, IndexSpace) and dtype_of(made) == dtype_of(x)
             return permute.copy(made, (0, 1)) if kept else made
-        if self.scale is None and self.shift is None:
-            call_for(who, check_fits, x, self.dtype)
-        wanted = own_dtype(x, self.dtype)
-        y = permute.copy(x, self.order, dtype=wanted, scale=self.scale, shift=self.shift)
-        laid_out = reshape(y, self.target.sizes(x.shape[0]))
-        return csr(laid_out) if self.target.sparse else laid_out
+        laid_out = reshape(self.cast(x, who), self.target.sizes(x.shape[0]))
+        return arrays.csr(laid_out) if self.target.sparse else laid_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -574,11 +612,11 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
     channel = axes.index("c" if "c" in axes else axes[-1]) - 1
     scale = _factor("scale", options, info, view, channel)
     shift = _factor("shift", options, info, view, channel)
-    scaled, asked = scale is not None or shift is not None, options["dtype"]
+    cast, asked = Cast(None, scale, shift, order), options["dtype"]
     stored = info.dtype.newbyteorder("=")
     held = own.with_dtype(None) if isinstance(own, IndexSpace) else None
     if held is not None:
-        if scaled:
+        if cast.scaled:
             raise SpaceError("it holds labels, which take no scale or shift")
         as_labels = isinstance(space, IndexSpace)
         asked = None if as_labels and not isinstance(asked, Mapping) else asked
@@ -588,11 +626,11 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
         space = space.with_dtype(made)
     else:
         wanted = _wanted_dtype(space, info.name, asked)
-        reason = why_not_cast(info.dtype, wanted, scaled=scaled)
+        reason = why_not_cast(info.dtype, wanted, scaled=cast.scaled)
         if reason is not None:
             raise SpaceError(reason)
-        made = result_dtype(stored, wanted, scaled)
-    return SpecStep(info.name, space, info.shape, view, order, held, made, scale, shift)
+        made = result_dtype(stored, wanted, cast.scaled)
+    return SpecStep(info.name, space, info.shape, view, held, made, replace(cast, dtype=made))
 
 
 # ---------------------------------------------------------------- dtype, scale, shift
