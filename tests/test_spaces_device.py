@@ -63,8 +63,7 @@ def test_a_missing_scipy_names_its_extra(monkeypatch):
 
 def test_compiled_requests_serve_arrays_of_the_standard():
     own = Conv2DSpace((2, 2), 3, axes=("b", "c", 0, 1))
-    dims = ("batch", "channel", "height", "width")
-    sources = {"x": SourceInfo("x", dims, (3, 2, 2), np.dtype("u1"), own)}
+    sources = {"x": SourceInfo("x", (3, 2, 2), np.dtype("u1"), own)}
     wanted = own.with_axes(("c", 0, 1, "b"))
     compiled = compile_specs((wanted, "x"), sources, dtype="float32", scale=0.5)
     rows = np.arange(24, dtype=np.uint8).reshape(2, 3, 2, 2)

@@ -42,7 +42,7 @@ def composite(*parts):
 def info(name, dims, shape, dtype, space=None):
     dtype = np.dtype(dtype)
     own = space_of(dims, shape, dtype, name=name) if space is None else space
-    return SourceInfo(name, tuple(dims), tuple(shape), dtype, own)
+    return SourceInfo(name, tuple(shape), dtype, own)
 
 
 CIFAR = {
@@ -270,7 +270,7 @@ def test_a_compiled_request_is_transpose_cast_and_scale(
 
     got = compiled({"x": rows})
 
-    x = xr.DataArray(rows.astype("f8"), dims=source.dims)
+    x = xr.DataArray(rows.astype("f8"), dims=["batch", *(DIM[a] for a in file_axes)])
     for value, act in ((scale, np.multiply), (shift, np.add)):
         factor = 0.0 if value is None else xr.DataArray(value, dims=["channel"][: np.ndim(value)])
         x = x if value is None else act(x, factor)
@@ -351,7 +351,7 @@ def test_what_cannot_work_is_refused_when_compiling(specs, options, words):
 
 
 def test_sources_that_no_space_can_serve_are_refused():
-    ragged = {"x": SourceInfo("x", ("batch",), (), np.dtype(object), VectorSpace(1))}
+    ragged = {"x": SourceInfo("x", (), np.dtype(object), VectorSpace(1))}
     with pytest.raises(SpecsError, match="rows of different lengths"):
         compile_specs((VectorSpace(1), "x"), ragged)
     floats = {"x": info("x", ("batch", "feature"), (3,), "f8")}

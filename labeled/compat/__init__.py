@@ -52,4 +52,5 @@ def aliases_of(
                 setattr(made[parent], own, module)
         return made
 
+    install_aliases(package)  # old paths below the package, too
     return install_aliases

@@ -460,7 +460,7 @@ class Dataset(Viewed):
                 )
             if name not in self.spaces:
                 raise SpaceTypeError(f"{source.where} has no space; only dense numbers have one")
-            row_space(SourceInfo(name, source.dims, source.row_shape, source.dtype, space))
+            row_space(SourceInfo(name, source.row_shape, source.dtype, space))
         return replace(self, own_spaces={**self.own_spaces, **spaces})
 
     # what is in them

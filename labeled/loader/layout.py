@@ -457,7 +457,7 @@ def compiled_specs(options: BatchOptions, sources: Sources, spaces: Spaces) -> C
     infos = {}
     for name, one in sources.items():
         if name in spaces:
-            infos[name] = SourceInfo(name, one.dims, one.row_shape, one.dtype, spaces[name])
+            infos[name] = SourceInfo(name, one.row_shape, one.dtype, spaces[name])
     for space, name in DataSpecsMapping(options.specs).specs_to_index:
         if name in sources and name not in infos:
             what = "no numbers" if sources[name].ragged is None else "examples of different shapes"

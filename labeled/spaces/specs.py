@@ -327,24 +327,18 @@ class SourceInfo:
     Attributes
     ----------
     name : str
-    dims : tuple of str
-        The example dim first.
     shape : tuple of int
         Of one row: without the example dim.
     dtype : dtype
         As in the file.
     space : Space
         The source's own space: what its numbers mean.
-    mask : bool
-        Whether it is a mask, which says where another source has values.
     """
 
     name: str
-    dims: tuple[str, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     space: Space
-    mask: bool = False
 
 
 def row_space(info: SourceInfo) -> ArraySpace:
@@ -536,7 +530,7 @@ def compile_specs(
         requested as labels (`IndexSpace`).
     scale, shift : scalar, 1-D array per channel, or mapping per source, optional
         The result is ``source * scale + shift``. Per channel: one number per channel of
-        an image, per feature of a vector. Single values do not apply to labels and masks.
+        an image, per feature of a vector. Single values do not apply to labels.
 
     Returns
     -------
@@ -552,10 +546,9 @@ def compile_specs(
     --------
     >>> from labeled.spaces import CompositeSpace, Conv2DSpace, NullSpace
     >>> own = Conv2DSpace((8, 8), channels=3, axes=("b", "c", 0, 1))
-    >>> dims = ("batch", "channel", "height", "width")
     >>> sources = {
-    ...     "images": SourceInfo("images", dims, (3, 8, 8), np.dtype("u1"), own),
-    ...     "targets": SourceInfo("targets", ("batch",), (), np.dtype("i8"), IndexSpace(10, 1)),
+    ...     "images": SourceInfo("images", (3, 8, 8), np.dtype("u1"), own),
+    ...     "targets": SourceInfo("targets", (), np.dtype("i8"), IndexSpace(10, 1)),
     ... }
     >>> wanted = CompositeSpace((own.with_axes(("c", 0, 1, "b")), VectorSpace(10), NullSpace()))
     >>> compiled = compile_specs(
@@ -651,8 +644,8 @@ def _factor(
     """Return one factor so that it broadcasts against (batch, *view)."""
     value = value_for(info.name, options[name])
     is_single = not isinstance(options[name], Mapping)
-    if value is None or (is_single and (info.mask or isinstance(info.space, IndexSpace))):
-        return None  # a single factor is not for masks and labels
+    if value is None or (is_single and isinstance(info.space, IndexSpace)):
+        return None  # a single factor is not for labels
     numbers = np.asarray(value)
     if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
         raise SpaceError(f"{name} must be a number or a 1-D array per channel")

@@ -31,4 +31,3 @@ MODULES = {
 }
 
 install_aliases = aliases_of("abstract_dataloader", __name__, MODULES)
-install_aliases(__name__)  # old paths below this package, too

@@ -37,4 +37,3 @@ MODULES = {
 }
 
 install_aliases = aliases_of("fuel", __name__, MODULES)
-install_aliases(__name__)  # old paths below this package, too

@@ -33,4 +33,3 @@ MXNetError = LabeledError  # which old code catches
 MODULES = {"": ("", ".base", ".io"), ".recordio": (".recordio",)}
 
 install_aliases = aliases_of("mxnet", __name__, MODULES)
-install_aliases(__name__)  # old paths below this package, too

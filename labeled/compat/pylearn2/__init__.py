@@ -40,4 +40,3 @@ MODULES = {
 }
 
 install_aliases = aliases_of("pylearn2", __name__, MODULES)
-install_aliases(__name__)  # old paths below this package, too
