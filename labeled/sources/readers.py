@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import xarray as xr
 from dask.base import get_scheduler, optimize
 from dask.core import flatten
@@ -19,10 +18,8 @@ from labeled.errors import ArrayError, ReadError, is_interrupt
 from labeled.formats.reader import ByteRanges, Cost, Joined, MemoryReader, row_nbytes
 from labeled.formats.reader import Rows as FileRows
 from labeled.ragged import Flat, RaggedReader
-from labeled.ragged.flat import AnyRows, Rows, copy_segments, elements_of, offsets_of
+from labeled.ragged.flat import AnyRows, Array, Rows, copy_segments, elements_of, offsets_of
 from labeled.spaces.arrays import cast
-
-Array = npt.NDArray[Any]
 
 # size that "auto" aims at: small enough that a few blocks at a time fit anywhere
 BLOCK_BYTES = 1 << 24

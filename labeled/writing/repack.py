@@ -38,7 +38,7 @@ from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import CF, FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import native, read_rows
-from labeled.formats.region import Array
+from labeled.formats.region import Array, Ints
 from labeled.formats.registry import check_hdf5
 from labeled.formats.replacing import check_target, explained
 from labeled.ragged.flat import Flat, FlatRows, RaggedReader, block_cuts, elements_of, offsets_of
@@ -54,7 +54,7 @@ from labeled.writing.source import (
     read_by,
     slices,
 )
-from labeled.writing.splits import ORDERS, IntArray, Splits, moved, order_of
+from labeled.writing.splits import ORDERS, Splits, moved, order_of
 from labeled.writing.verify import differences_of, stored_datasets
 from labeled.writing.write import Planned, Table, check_ending
 
@@ -285,7 +285,7 @@ class StoredSources:
     header: FileHeader
     target: str
     budget: int
-    order: IntArray | None = None
+    order: Ints | None = None
     advance: Advance = lambda _: None
 
     @property

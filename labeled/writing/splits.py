@@ -30,18 +30,15 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from labeled._validation import as_array
 from labeled.errors import SplitError, SplitTypeError, check_known, warn
 from labeled.formats.hdf5.writing import check_name
 from labeled.formats.header import Rows
+from labeled.formats.region import Array, Ints
 from labeled.samplers.permutation import explicit_permutation, key_of
 
 Splits = dict[str, dict[str, Rows]]
-
-Array = npt.NDArray[Any]
-IntArray = npt.NDArray[np.int64]
 
 HELP = (
     "a rule is a stretch ('0:50000'), a share ('0.8' or '80%'), a number of rows ('1000') or 'rest'"
@@ -361,7 +358,7 @@ def _check_together(shares: Mapping[str, Share], in_order: bool, classes: Any, g
         raise SplitError(why)
 
 
-def _left_over(fixed: Mapping[str, Any], n_rows: int) -> IntArray:
+def _left_over(fixed: Mapping[str, Any], n_rows: int) -> Ints:
     """Return the rows that no fixed split has."""
     free = np.ones(n_rows, bool)
     for rows in fixed.values():
@@ -387,11 +384,11 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
     return [*known, left]
 
 
-def _by_class(classes: Array, order: IntArray, wanted: Sequence[float]) -> list[IntArray]:
+def _by_class(classes: Array, order: Ints, wanted: Sequence[float]) -> list[Ints]:
     """Divide every class by share; what is left of each goes where most is missing."""
     _, which, sizes = np.unique(classes, return_inverse=True, return_counts=True)
     order = order[np.argsort(which[order], kind="stable")]
-    parts: list[list[IntArray]] = [[np.empty(0, np.int64)] for _ in wanted]
+    parts: list[list[Ints]] = [[np.empty(0, np.int64)] for _ in wanted]
     missing = np.zeros(len(wanted))
     for members in np.split(order, np.cumsum(sizes)[:-1]):
         exact = np.array(wanted) * len(members)
@@ -406,7 +403,7 @@ def _by_class(classes: Array, order: IntArray, wanted: Sequence[float]) -> list[
     return [np.concatenate(part) for part in parts]
 
 
-def _by_group(groups: Array, wanted: Sequence[float], seed: int) -> list[IntArray]:
+def _by_group(groups: Array, wanted: Sequence[float], seed: int) -> list[Ints]:
     """Assign whole groups, the largest first, each to where most rows are missing."""
     _, which, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     drawn = _drawn(len(sizes), seed, "groups")
@@ -418,11 +415,11 @@ def _by_group(groups: Array, wanted: Sequence[float], seed: int) -> list[IntArra
     return [np.flatnonzero(owner[which] == place) for place in range(len(wanted))]
 
 
-def _drawn(n: int, seed: int, what: str) -> IntArray:
+def _drawn(n: int, seed: int, what: str) -> Ints:
     return explicit_permutation(n, key_of(seed, "splits", what))
 
 
-def _ascending(rows: IntArray) -> Rows:
+def _ascending(rows: Ints) -> Rows:
     """Return rows in the order of the file; a range where nothing is missing between them."""
     ordered = np.sort(rows)
     if len(ordered) and int(ordered[-1] - ordered[0]) == len(ordered) - 1:
@@ -433,7 +430,7 @@ def _ascending(rows: IntArray) -> Rows:
 # by changing places: an order says which row goes where
 
 
-def moved(positions: IntArray, rows: Rows) -> Rows:
+def moved(positions: Ints, rows: Rows) -> Rows:
     """Return where the rows of a split are, once row i is at ``positions[i]``.
 
     Stretches and ascending lists mean sets of rows, and ascend again; other lists keep their
@@ -448,7 +445,7 @@ def moved(positions: IntArray, rows: Rows) -> Rows:
 
 def order_of(
     kind: str, splits: Mapping[str, Mapping[str, Rows]], counts: Mapping[str, int], seed: int
-) -> IntArray | None:
+) -> Ints | None:
     """Return which row goes to each position; None where rows keep their places.
 
     Parameters

@@ -20,18 +20,10 @@ import numpy as np
 from labeled._validation import check_arguments
 from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, DimsError, LabeledError, WriteError, check_known, warn
+from labeled.formats.hdf5 import writing as hdf5
 from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.metadata import write_own
-from labeled.formats.hdf5.writing import (
-    Coordinate,
-    ScaleWriter,
-    SourceWriter,
-    attach_shapes,
-    open_to_write,
-    storable,
-    store_attrs,
-)
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, warn_of_left_out
@@ -292,7 +284,7 @@ class Planned:
         """Make the file and put it in its place, once `check` has seen the path of all of it."""
         user_block = b"" if self.extras is None else self.extras.user_block
         with replacing(target, overwrite=overwrite) as part:
-            with open_to_write(part, "w", user_block) as file:
+            with hdf5.open_to_write(part, "w", user_block) as file:
                 self._fill(file, advance)
             if self.check is not None:
                 self.check(part)
@@ -301,11 +293,11 @@ class Planned:
         """Write rows, names, splits and attributes into an open file."""
         plan, extras = self.plan, self.extras
         inputs = plan.inputs
-        writers: dict[str, SourceWriter] = {}
+        writers: dict[str, hdf5.SourceWriter] = {}
         for name, given in inputs.sources.items():
             layout = plan.recipes[name].layout
-            writers[name] = SourceWriter(file, name, given.dtype, given.shape, layout)
-            store_attrs(file[name], given.attrs)
+            writers[name] = hdf5.SourceWriter(file, name, given.dtype, given.shape, layout)
+            hdf5.store_attrs(file[name], given.attrs)
         joiners = store(plan, writers, advance)
         counts = inputs.counts
         table = self.table(counts)
@@ -318,17 +310,17 @@ class Planned:
         if extras is not None:
             extras.copy(file)
         unlimited, with_table = () if extras is None else extras.unlimited, table is not None
-        scales = ScaleWriter(file, with_table, self.netcdf, unlimited)
+        scales = hdf5.ScaleWriter(file, with_table, self.netcdf, unlimited)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.axes, given.coords)
         for name, shapes in inputs.shapes.items():
-            attach_shapes(file, name, np.concatenate(shapes), inputs.sources[name].dims[1:])
+            hdf5.attach_shapes(file, name, np.concatenate(shapes), inputs.sources[name].dims[1:])
         if extras is not None:
             extras.tie(file)
         if table is not None:
             comments = None if extras is None else extras.comments
             write_table(file, table, counts, comments=comments, scales=self.netcdf)
-        store_attrs(file, self.file_attrs)
+        hdf5.store_attrs(file, self.file_attrs)
         sums = {n: one.checksums for n, one in joiners.items() if plan.recipes[n].checksums}
         write_own(file, plan.statistics(table), sums)
 
@@ -368,7 +360,7 @@ def _with_extras(inputs: Inputs, options: WriteOptions) -> Inputs:
     out, source_attrs = dict(inputs.sources), options.source_attrs or {}
     check_known("source_attrs= names", source_attrs, inputs.n_rows, "a source")
     for name, attrs in source_attrs.items():
-        extra = storable(f"source {name!r}", attrs)
+        extra = hdf5.storable(f"source {name!r}", attrs)
         out[name] = replace(out[name], attrs={**out[name].attrs, **extra})
     for name, value in (options.coords or {}).items():
         dim, values = value if isinstance(value, tuple) and len(value) == 2 else (name, value)
@@ -409,7 +401,7 @@ def _check_coords(given: SourceToWrite) -> None:
 
 def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
     """Refuse coordinates of another length than their dim, and names used for two things."""
-    seen: dict[tuple[str, int | None], tuple[str, Coordinate]] = {}
+    seen: dict[tuple[str, int | None], tuple[str, hdf5.Coordinate]] = {}
     # sources and the groups they lie in
     taken = {name[: cut.start()] for name in inputs.sources for cut in re.finditer("/|$", name)}
     for name, given in inputs.sources.items():
@@ -439,7 +431,7 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
 
 
 def _file_attrs(inputs: Inputs, options: WriteOptions) -> dict[str, Any]:
-    out = {**inputs.attrs, **storable("the file", options.attrs or {})}
+    out = {**inputs.attrs, **hdf5.storable("the file", options.attrs or {})}
     if "split" in out:
         raise ArrayError("attribute 'split' of the file has a meaning here; rename it")
     out["labeled_version"] = VERSION
