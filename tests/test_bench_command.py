@@ -54,6 +54,15 @@ def test_loops_that_can_read_a_layout_take_part(tmp_path: Path, layout: str) -> 
             assert one["quality"] == pytest.approx(1, abs=0.05)
 
 
+def test_chunks_that_no_codec_makes_smaller_are_read_too(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 1 << 16, (40, 4), "u2")
+    noise[10:20] = 0  # but these are
+    labeled.write(tmp_path / "x.hdf5", {"x": noise}, chunks=10, compression="gzip")
+    done = run(tmp_path / "x.hdf5", "--json")
+    assert done.exit_code == 0, repr(done.exception)
+    assert "bare loop" in {one["loop"] for one in json.loads(done.stdout)}
+
+
 @pytest.mark.slow
 def test_the_page_compares_three_loops(tmp_path: Path) -> None:
     done = run(hdf5_file(tmp_path / "x.hdf5"))

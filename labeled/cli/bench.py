@@ -145,9 +145,10 @@ def bare_chunks(rows: Any) -> Batches:
     n_bytes = int(np.prod(rows.chunks)) * item
 
     def read(first: int) -> Array:
-        data = rows.id.read_direct_chunk((first, *[0] * (rows.ndim - 1)))[1]
-        values = np.frombuffer(zlib_decompress(data, n_bytes) if rows.compression else data, "u1")
-        if rows.shuffle:
+        mask, data = rows.id.read_direct_chunk((first, *[0] * (rows.ndim - 1)))
+        is_deflated = rows.compression and not mask >> bool(rows.shuffle) & 1  # not left as it was
+        values = np.frombuffer(zlib_decompress(data, n_bytes) if is_deflated else data, "u1")
+        if rows.shuffle and not mask & 1:
             values = np.ascontiguousarray(values.reshape(item, -1).T)
         chunk: Array = values.view(rows.dtype).reshape(rows.chunks)
         return chunk[: len(rows) - first]
