@@ -229,7 +229,8 @@ def _check(stored: StoredSources, compare: bool, threads: int, part: str) -> Non
     FileChangedError
         If somebody changed the original meanwhile.
     """
-    new = scan(part, decode_cf=False, quiet=True)
+    names = tuple(stored.header.sources)  # dims= may take one of a dataset that has two
+    new = scan(part, sources=names, decode_cf=False, quiet=True)
     check_looks(stored.header, new, "in the new file; the original is untouched")
     if compare:
         datasets, most = stored_datasets(new), stored.block_bytes // threads
