@@ -7,10 +7,12 @@ import re
 import subprocess
 import sys
 import warnings
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from two_workers import forked_workers
 
 import labeled
 import labeled.testing
@@ -39,7 +41,8 @@ def test_the_code_of_a_page_runs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
-    with warnings.catch_warnings():  # pages show what is warned of; all else stays an error
+    workers = forked_workers() if page.stem == "cluster" else nullcontext()
+    with workers, warnings.catch_warnings():  # pages show what is warned of; else stays an error
         warnings.simplefilter("ignore", labeled.LabeledWarning)
         for number, block in enumerate(blocks_of(page)):
             exec(compile(block, f"{page.name}, block {number}", "exec"), names)

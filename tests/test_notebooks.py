@@ -6,10 +6,12 @@ import ast
 import json
 import re
 import socket
+from contextlib import nullcontext
 from pathlib import Path
 from time import process_time
 
 import pytest
+from two_workers import forked_workers
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 FILES = re.compile(r"\\\"(\w+\.(?:hdf5|rec|idx))\\\"")
@@ -65,8 +67,9 @@ def test_a_notebook_runs(path, tmp_path, monkeypatch, capsys, no_network):
     names = {"__name__": "__main__"}
     began = process_time()
     try:
-        for number, source in enumerate(cells_of(path, "code")):
-            run_cell(source, names, f"{path.name}, code cell {number}")
+        with forked_workers() if "cluster" in path.stem else nullcontext():
+            for number, source in enumerate(cells_of(path, "code")):
+                run_cell(source, names, f"{path.name}, code cell {number}")
         figures = [pyplot.figure(number) for number in pyplot.get_fignums()]
         for figure in figures:
             figure.canvas.draw()

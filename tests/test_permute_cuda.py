@@ -27,7 +27,6 @@ ON_THIS_PROCESSOR = f"""
 #include <math.h>
 #include <pthread.h>
 #define PRAGMA_UNROLL
-#include <thread>
 struct Index {{ unsigned x; }};
 static thread_local Index threadIdx, blockIdx;
 static const Index blockDim = {{{THREADS}}};
@@ -41,24 +40,28 @@ static pthread_barrier_t together;
 #define __syncthreads() pthread_barrier_wait(&together)
 """
 MANY_BLOCKS = """
-extern "C" void run(long long blocks, void* src, void* dst, void* picked, void* table,
-                    void* scale, void* shift) {
-    std::thread threads[16];
-    pthread_barrier_init(&together, 0, blockDim.x);
-    for (unsigned n = 0; n < blockDim.x; ++n)
-        threads[n] = std::thread([=] {
-            threadIdx.x = n;
-            for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; ++blockIdx.x) {
+static long long blocks;
+static void *src, *dst, *picked, *table, *scale, *shift;
+static void* one_thread(void* number) {
+    threadIdx.x = (unsigned)(size_t)number;
+    for (blockIdx.x = 0; blockIdx.x < (unsigned)blocks; ++blockIdx.x) {
 #if FEW
-                permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, *(Factors*)scale);
+        permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, *(Factors*)scale);
 #else
-                permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, (FINAL*)scale,
-                        (FINAL*)shift);
+        permute((ITEM*)src, (FINAL*)dst, (Big*)picked, *(Table*)table, (FINAL*)scale,
+                (FINAL*)shift);
 #endif
-                __syncthreads();
-            }
-        });
-    for (unsigned n = 0; n < blockDim.x; ++n) threads[n].join();
+        __syncthreads();
+    }
+    return nullptr;
+}
+extern "C" void run(long long n_blocks, void* s, void* d, void* p, void* t, void* a, void* b) {
+    blocks = n_blocks, src = s, dst = d, picked = p, table = t, scale = a, shift = b;
+    pthread_t threads[16];
+    pthread_barrier_init(&together, 0, blockDim.x);
+    for (size_t n = 0; n < blockDim.x; ++n)
+        pthread_create(&threads[n], nullptr, one_thread, (void*)n);
+    for (unsigned n = 0; n < blockDim.x; ++n) pthread_join(threads[n], nullptr);
     pthread_barrier_destroy(&together);
 }
 """

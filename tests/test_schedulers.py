@@ -5,6 +5,7 @@ from __future__ import annotations
 import distributed
 import numpy as np
 import pytest
+from two_workers import forked_workers
 
 import labeled
 from make_files import fuel_file
@@ -30,6 +31,7 @@ def train(tmp_path_factory):
 def test_a_cluster_computes_the_same(train, processes):
     options = {"worker_dashboard_address": "127.0.0.1:0"} if not processes else {}
     with (
+        forked_workers(),
         distributed.LocalCluster(
             n_workers=1,
             threads_per_worker=2,

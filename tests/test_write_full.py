@@ -24,6 +24,9 @@ CASES = {
     "batches": "labeled.write('new.h5', batches, compression='gzip')",
     "append": "labeled.append('old.h5', {'x': texts})",
     "carried texts": "labeled.repack('carried.h5', 'new.h5')",
+    "array": "labeled.write('new.h5', {'x': noise})",
+    "array, gzip": "labeled.write('new.h5', {'x': noise}, compression='gzip')",
+    "array, chunked": "labeled.write('new.h5', {'x': noise}, layout='chunked')",
     "array converted": "labeled.convert({'x': noise}, 'new.h5')",
 }
 

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from written_files import run
+from written_files import writer_under_way
 
 import labeled
 from labeled.cli.main import main
 from labeled.errors import ArrayError
 
-ENDLESS = """
-    import sys, numpy as np, labeled
-    def batches():
+
+def write_without_end(path: Path, begun: Any) -> None:
+    def batches() -> Any:
         while True:
             yield {"x": np.zeros((100, 1000))}
-            print("go", flush=True)
-    labeled.write("x.hdf5", batches(), chunks=10)
-"""
+            begun.set()
+
+    labeled.write(path, batches(), chunks=10)
 
 
 def killed_writer(folder: Path) -> str:
     """Kill a writer of x.hdf5; return the name of what it leaves behind."""
-    writer = run(ENDLESS, folder)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "go\n"
-    writer.kill()
-    writer.communicate()
+    with writer_under_way(write_without_end, folder / "x.hdf5"):
+        pass
     (left,) = [name for name in os.listdir(folder) if name.endswith(".part")]
     return left
 
@@ -47,23 +45,14 @@ def test_the_next_writer_removes_what_a_killed_one_left(tmp_path: Path) -> None:
 
 
 def test_what_a_living_writer_writes_stays(tmp_path: Path) -> None:
-    writer = run(ENDLESS, tmp_path)
-    try:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "go\n"
+    with writer_under_way(write_without_end, tmp_path / "x.hdf5"):
         labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)})
         labeled.doctor(tmp_path / "x.hdf5")
         assert len(os.listdir(tmp_path)) == 2
-    finally:
-        writer.kill()
-        writer.communicate()
 
 
 def test_parts_of_other_machines_and_of_reused_process_numbers(tmp_path: Path) -> None:
-    writer = run(ENDLESS, tmp_path)
-    try:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "go\n"
+    with writer_under_way(write_without_end, tmp_path / "x.hdf5"):
         (mine,) = os.listdir(tmp_path)
         machine, process, began = mine.split(".")[3].split("-")
         other = "0" * 12 if machine != "0" * 12 else "1" * 12
@@ -79,9 +68,6 @@ def test_parts_of_other_machines_and_of_reused_process_numbers(tmp_path: Path) -
             labeled.write(tmp_path / "x.hdf5", {"x": np.arange(3)}, overwrite=True)
             assert part.exists() == stays
             part.unlink(missing_ok=True)
-    finally:
-        writer.kill()
-        writer.communicate()
 
 
 def test_the_doctor_names_what_was_left_and_removes_what_is_dead(tmp_path: Path) -> None:

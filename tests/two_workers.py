@@ -19,14 +19,18 @@ WORKERS = 2
 
 
 @contextmanager
-def two_workers():
-    """Have two worker processes, each with a token; yield a client of theirs.
-
-    They are forks of a server that has the libraries: to import them takes a worker two seconds.
-    """
+def forked_workers():
+    """Make workers forks of a server that has the libraries, which take two seconds to import."""
     forkserver.ensure_running()  # with what conftest.py names, before distributed names less
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
+
+
+@contextmanager
+def two_workers():
+    """Have two worker processes, each with a token; yield a client of theirs."""
     with (
-        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+        forked_workers(),
         cl.local_cluster(WORKERS, resources={"TOKEN": 1}) as cluster,
         cluster.get_client() as made,
     ):

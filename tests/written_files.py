@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# forks of a server that has the libraries, but where there are none
+PROCESSES = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 
 KINDS: list[dict[str, Any]] = [
     {},
@@ -34,3 +40,17 @@ def run(script: str, folder: Path, **options: Any) -> subprocess.Popen[str]:
         text=True,
         **options,
     )
+
+
+@contextmanager
+def writer_under_way(write: Callable[[Path, Any], None], path: Path) -> Iterator[Any]:
+    """Have another process write a file, and say when it has begun; it is killed in the end."""
+    begun = PROCESSES.Event()
+    writer = PROCESSES.Process(target=write, args=(path, begun))
+    writer.start()
+    try:
+        assert begun.wait(60)
+        yield writer
+    finally:
+        writer.kill()
+        writer.join()
