@@ -372,7 +372,7 @@ class RaggedSourceReader(SourceReader):
     def load(self, threads: int) -> None:
         if self.keep and self.kept is None:
             rows, every = self.source.select(self.selection), Selection.all(len(self.selection))
-            rows = replace(rows, reader=FlatRows(rows.flat(threads=1)), selection=every)
+            rows = replace(rows, reader=FlatRows(rows.flat(threads)), selection=every)
             held = self.source.in_memory(rows)
             self.kept = RaggedSourceReader(self.row_bytes, held, every, self.position_of)
 
