@@ -176,7 +176,7 @@ def touch(values: Any) -> int:
     return values.nbytes
 
 
-@opt.command("labeled bench digits.hdf5", "labeled bench digits.hdf5 --source images --seconds 2")
+@click.command()
 @click.argument("file")
 @click.option("--source", "sources", metavar="NAME", help="Default: the one with the largest rows.")
 @click.option("--batch-size", default=256, show_default=True, type=click.IntRange(min=1))
@@ -194,6 +194,10 @@ def bench(
     allow_external: bool,
 ) -> None:
     """Measure reading rates on your file.
+
+    \b
+    labeled bench digits.hdf5
+    labeled bench digits.hdf5 --source images --seconds 2
 
     labeled, plain h5py and a bare loop take turns, four rounds each. The first round is not
     counted: FILE, which is only read, is in the page cache after it. h5py and the bare loop take

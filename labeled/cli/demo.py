@@ -20,7 +20,6 @@ from dask.utils import format_bytes
 import labeled
 from labeled._optional import extra_module
 from labeled._validation import memory_of
-from labeled.cli import options as opt
 from labeled.cli.bench import touch
 from labeled.loader.options import DEFAULT_MEMORY
 
@@ -33,7 +32,7 @@ AXES = "channel height width batch"
 IMAGES, TARGETS = "image_features", "targets"
 
 
-@opt.command("labeled demo", "labeled demo --keep digits.hdf5 --memory '32 MiB'")
+@click.command()
 @click.option("--keep", metavar="FILE", help="Write the digits there, and leave them.")
 @click.option(
     "--memory",
@@ -43,6 +42,10 @@ IMAGES, TARGETS = "image_features", "targets"
 )
 def demo(keep: str | None, memory: str | None) -> None:
     """Open, show, iterate and train on real digits.
+
+    \b
+    labeled demo
+    labeled demo --keep digits.hdf5 --memory '32 MiB'
 
     Real scanned digits, which come with scikit-learn (the extra "demo"), are written to a
     temporary file, or where --keep says.

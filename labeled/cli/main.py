@@ -33,15 +33,8 @@ from labeled.errors import LabeledError, LabeledWarning
 from labeled.writing.splits import ORDERS, rules_of_words
 from labeled.writing.write import RECORDS
 
-EXAMPLES = (
-    "labeled demo                            without a file of your own",
-    "labeled info FILE                       what is in it",
-    "labeled head FILE images --rows 4       its first pictures",
-    "labeled convert FOLDER FILE --split train=0.8 test=0.2",
-)
 
-
-class Commands(opt.WithExamples, click.Group):
+class Commands(click.Group):
     """A group of commands that says errors and warnings in one line each."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -73,7 +66,6 @@ class Commands(opt.WithExamples, click.Group):
 
 @click.group(
     cls=Commands,
-    examples=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="""\b
 In Python:
@@ -88,6 +80,12 @@ Exit codes: 0 done, 1 failed (one line says why), 2 wrong usage.""",
 def main() -> None:
     """Inspect, make and repair files of examples, and feed them in shuffled batches.
 
+    \b
+    labeled demo                            without a file of your own
+    labeled info FILE                       what is in it
+    labeled head FILE images --rows 4       its first pictures
+    labeled convert FOLDER FILE --split train=0.8 test=0.2
+
     A file holds sources: named arrays whose first axis counts examples, such as images
     and targets. Splits, such as train and test, name some of its rows.
     """
@@ -96,11 +94,7 @@ def main() -> None:
 # commands that make files, change them and look after them
 
 
-@opt.command(
-    "labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets",
-    "labeled convert train_x.npy test_x.npy digits.hdf5",
-    "labeled convert pictures/ all.hdf5 --resize 64 --split train=0.9 test=rest",
-)
+@click.command()
 @click.argument("origin")
 @click.argument("target")
 @click.argument("more", metavar="[SPLIT=RULE]...", nargs=-1)
@@ -140,6 +134,11 @@ def convert(
 ) -> None:
     """Import other formats into a labelled file, with splits.
 
+    \b
+    labeled convert digits.npz digits.hdf5 --split train=0.8 test=0.2 --stratify targets
+    labeled convert train_x.npy test_x.npy digits.hdf5
+    labeled convert pictures/ all.hdf5 --resize 64 --split train=0.9 test=rest
+
     ORIGIN may be .npy, .npz, .parquet, zarr, netCDF-4, a folder of pictures by class, or anything
     that labeled opens (HDF5, CSV, IDX, .rec). Give several files one after another, and TARGET
     last. TARGET is an HDF5 file, unless its name ends in .rec, and appears only once it is
@@ -172,7 +171,7 @@ def resize_of(text: str | None) -> dict[str, Any]:
     return {"resize": max(height, width), "shape": (height, width)}
 
 
-@opt.command("labeled append all.hdf5 monday.csv --split train")
+@click.command()
 @click.argument("file")
 @click.argument("more")
 @click.option("--split", metavar="NAME", help="The split of FILE, old or new, that gets the rows.")
@@ -183,6 +182,9 @@ def resize_of(text: str | None) -> dict[str, Any]:
 @click.pass_context
 def append(ctx: click.Context, /, file: str, more: str, only: str | None, **params: Any) -> None:
     """Add the rows of another file to a file.
+
+    \b
+    labeled append all.hdf5 monday.csv --split train
 
     MORE has the same sources as FILE, and is anything that labeled opens (HDF5, CSV, IDX,
     .rec). FILE is written once more and then takes its own place, so that it is whole at any
@@ -196,11 +198,7 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
     report(partial(labeled.append, file, rows, **options), params["as_json"])
 
 
-@opt.command(
-    "labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip",
-    "labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'",
-    "labeled repack sorted.hdf5 mixed.hdf5 --order shuffle --seed 7",
-)
+@click.command()
 @click.argument("file")
 @click.argument("target")
 @opt.storage
@@ -227,6 +225,11 @@ def append(ctx: click.Context, /, file: str, more: str, only: str | None, **para
 @click.pass_context
 def repack(ctx: click.Context, /, file: str, target: str, **params: Any) -> None:
     """Rewrite a file with other chunks, codec or row order.
+
+    \b
+    labeled repack slow.hdf5 fast.hdf5 --chunks images=64 --compression images=gzip
+    labeled repack demos.hdf5 fast.hdf5 --layout 'data/demo_*/actions=contiguous'
+    labeled repack sorted.hdf5 mixed.hdf5 --order shuffle --seed 7
 
     What is not asked for stays as it is. Before TARGET takes its name, its rows are read back
     and compared with those of FILE. TARGET may be FILE itself, with --overwrite.
@@ -271,7 +274,7 @@ def rows_words(n_rows: Mapping[str, int]) -> str:
     return ", ".join(f"{name} ({count_words(n, 'row')})" for name, n in n_rows.items())
 
 
-@opt.command("labeled verify digits.hdf5", "labeled verify data/")
+@click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @opt.sources
 @opt.as_json
@@ -279,6 +282,10 @@ def rows_words(n_rows: Mapping[str, int]) -> str:
 @click.pass_context
 def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params: Any) -> None:
     """Compare rows with their stored checksums.
+
+    \b
+    labeled verify digits.hdf5
+    labeled verify data/
 
     Reads every row once. Names source and rows that differ, and files that cannot be compared;
     the exit code is then 1.
@@ -307,7 +314,7 @@ def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params:
         ctx.exit(1)
 
 
-@opt.command("labeled doctor slow.hdf5")
+@click.command()
 @click.argument("file")
 @click.option("--target", help="TARGET of the printed command [default: an unused name].")
 @opt.seconds
@@ -316,6 +323,9 @@ def verify(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params:
 @click.pass_context
 def doctor(ctx: click.Context, /, file: str, as_json: bool, **params: Any) -> None:
     """Report slow layouts and the command that fixes them.
+
+    \b
+    labeled doctor slow.hdf5
 
     Headers are judged. Then a sample of rows is written as the command would, and read in
     shuffled batches beside the file's own: rates are those of this machine. Of similar findings

@@ -27,24 +27,6 @@ from labeled.writing.doctor import option_word
 Decorator = Callable[[Any], Any]
 
 
-class WithExamples(click.Command):
-    """A command whose help begins with lines to copy."""
-
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.examples = examples
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write_paragraph()
-        formatter.write("".join(f"  {line}\n" for line in self.examples))
-        super().format_help_text(ctx, formatter)
-
-
-def command(*examples: str) -> Decorator:
-    """Make a command of a function; its docstring follows the examples in its help."""
-    return click.command(cls=WithExamples, examples=examples)
-
-
 def wants_colour() -> bool:
     """Whether stdout is a terminal, and nobody asked for no colour."""
     return is_terminal(sys.stdout) and not os.environ.get("NO_COLOR")

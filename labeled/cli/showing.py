@@ -29,6 +29,7 @@ from labeled.dataset.files import find_files
 from labeled.dataset.opening import open_dataset
 from labeled.dataset.summary import summary_of
 from labeled.dims import image_dims
+from labeled.display.plots import as_images
 from labeled.display.text import Table, class_names_of, count_words, shortened, shown, sizes_words
 from labeled.errors import LabeledError
 from labeled.formats.header import FileStamp, SourceHeader
@@ -59,7 +60,7 @@ GAP = "  "
 # info
 
 
-@opt.command("labeled info digits.hdf5", "labeled info data/ --json")
+@click.command()
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @opt.sources
 @opt.as_json
@@ -69,6 +70,10 @@ GAP = "  "
 @click.pass_context
 def info(ctx: click.Context, /, files: Sequence[str], as_json: bool, **params: Any) -> None:
     """Show what files hold: sources, splits, chunks, sizes.
+
+    \b
+    labeled info digits.hdf5
+    labeled info data/ --json
 
     Reads headers only. FILE may be a file, a folder or a quoted glob. Each file is shown
     separately, ten of them at most (--json describes all). A file that cannot be opened is
@@ -249,11 +254,7 @@ def number_words(value: Any) -> str:
 # head
 
 
-@opt.command(
-    "labeled head digits.hdf5",
-    "labeled head digits.hdf5 images --rows 3 --split test",
-    "labeled head plain.hdf5 photos --dims photos=batch,height,width,channel",
-)
+@click.command()
 @click.argument("file")
 @click.argument("sources", metavar="[SOURCE]", required=False)
 @click.option("--rows", "n_rows", default=5, show_default=True, type=click.IntRange(min=0))
@@ -277,6 +278,11 @@ def head(
     **params: Any,
 ) -> None:
     """Show the first rows of SOURCE, or of every source.
+
+    \b
+    labeled head digits.hdf5
+    labeled head digits.hdf5 images --rows 3 --split test
+    labeled head plain.hdf5 photos --dims photos=batch,height,width,channel
 
     Small images, known by the names of their axes (height, width, perhaps channel), are drawn:
     in colour on a terminal (not with NO_COLOR), else in shades.
@@ -318,8 +324,8 @@ def source_lines(dataset: Dataset, name: str, n_rows: int, numbers: bool) -> lis
         rows = list(first.to_objects()) if ragged else first.values
         return [opt.heading(title), *number_lines(rows, class_names_of(lazy.attrs))]
     title += "  (shapes differ: filled up with 0)" if ragged else ""
-    images = padded.transpose(padded.dims[0], *wanted.values()).values
-    return [opt.heading(title), *image_lines(images)]
+    images, note = as_images(padded.values, padded.dims[1:])
+    return [opt.heading(title), *image_lines(np.stack(images), note)]
 
 
 def encoded_lines(rows: Ragged, name: str) -> list[str]:
@@ -404,21 +410,19 @@ def text_of(value: Any, most: int = MAX_CHARACTERS) -> str:
 # NO_COLOR) ASCII shades, two characters wide so that squares stay square
 
 
-def image_lines(values: Array) -> list[str]:
+def image_lines(values: Array, note: str) -> list[str]:
     """Draw images side by side under their numbers, and say what black and white stand for.
 
     Parameters
     ----------
-    values : array, lengths (n, height, width) or (n, height, width, channel)
+    values : array, lengths (n, height, width) or (n, height, width, 3)
+    note : str
+        What of each image is not shown, after a comma.
     """
-    note = ""
-    if values.ndim == 4 and values.shape[3] != 3:
-        note = f"channel 0 of {values.shape[3]}; " if values.shape[3] > 1 else ""
-        values = values[..., 0]
     colour, columns = opt.wants_colour(), shutil.get_terminal_size().columns
     most = max(2, min(MAX_PIXELS, (columns - 2) // (1 if colour else 2)))
     step = max(1, -(-max(values.shape[1:3]) // most))
-    note += f"every {step}th pixel; " if step > 1 else ""
+    note += f", every {step}th pixel" if step > 1 else ""
     values = values[:, ::step, ::step].astype(np.float64)
     low, high = np.nanmin(values), np.nanmax(values)
     scaled = np.nan_to_num((values - low) * (255 / ((high - low) or 1)))
@@ -432,7 +436,7 @@ def image_lines(values: Array) -> list[str]:
         some = slice(first, first + per_line)
         lines.append((GAP + GAP.join(name.ljust(slot) for name in names[some])).rstrip())
         lines += [GAP + pad.join(parts) for parts in zip(*drawn[some], strict=True)]
-    return [*lines, f"  ({note}black is {text_of(low)}, white is {text_of(high)})"]
+    return [*lines, f"  (black is {text_of(low)}, white is {text_of(high)}{note})"]
 
 
 def drawn_lines(image: npt.NDArray[np.uint8], colour: bool) -> list[str]:
