@@ -150,8 +150,7 @@ def convert(
     opened = {**params["opened"], **resize_of(params["resize"])}
     options = opt.given(ctx, "origin", "target", "more", "split", "opened", "resize", "as_json")
     options |= opened | ({"split": rules} if rules else {})
-    given = origins if len(origins) > 1 else origin
-    report(partial(labeled.convert, given, target, **options), params["as_json"])
+    report(partial(labeled.convert, origins, target, **options), params["as_json"])
 
 
 def resize_of(text: str | None) -> dict[str, Any]:

@@ -228,9 +228,9 @@ class LabeledArray(_Served):
             return array.copy(deep=False, data=to_device(data, device))
         dtype = data.dtype if device == "cpu" else data.dtype.newbyteorder("=")  # as on a GPU
         meta = np.empty((0,) * data.ndim, dtype)
-        if device != "cpu":  # without a GPU none of CuPy's can be made, and NumPy's stand for them
-            with suppress(MissingExtraError, LoaderError):
-                meta = to_device(meta, device)
+        # without a GPU none of CuPy's can be made, and NumPy's stand for them
+        with suppress(MissingExtraError, LoaderError):
+            meta = to_device(meta, device)
         data = data.map_blocks(partial(to_device, device=device), dtype=dtype, meta=meta)
         return array.copy(deep=False, data=data)
 

@@ -280,7 +280,7 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
     if only is not None:
         if not isinstance(sources, Dataset):
             raise SplitError(f"only={only!r} takes rows of a split, and {found.where} has none")
-        sources = sources.split(*([only] if isinstance(only, str) else only))
+        sources = sources.split(only)
     known = replace(found, sources=sources).names
     check_known("sources= names", names or (), known, f"in {found.where}")
     if not known or names == []:
@@ -388,7 +388,7 @@ def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
     except OSError as error:
         raise unreadable(error.filename or paths[0], error) from error
     if found is None:
-        found = _Origin("labeled", asked.dataset(paths[0] if len(paths) == 1 else paths))
+        found = _Origin("labeled", asked.dataset(paths))
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return replace(found, name=os.path.basename(paths[0]) + more if paths else "")
 

@@ -588,9 +588,8 @@ class Dataset(Viewed):
                     else:
                         loaded[name] = source.select(rows[name]).load()
                         advance(len(rows[name]) * source.row_bytes)
-        in_files = _shared({name: self._file_rows[name] for name in self.sources})
         resident = None if there is None else Resident(there)
-        return replace(self, selections=in_files, loaded=loaded, resident=resident)
+        return replace(self, selections=self._file_rows, loaded=loaded, resident=resident)
 
     @takes_fields_of(BatchOptions)
     def batches(self, options: BatchOptions) -> Loader:

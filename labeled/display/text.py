@@ -20,14 +20,12 @@ from labeled.errors import unknown_attribute
 ClassNames = Mapping[int, str] | Sequence[str]
 
 
-def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Align columns with two spaces between them."""
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Align columns with two spaces before each of them."""
     rows = [list(map(shown, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        (indent + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))).rstrip()
-        for row in rows
-    ]
+    lines = ("".join(f"  {cell:{w}}" for cell, w in zip(row, widths, strict=True)) for row in rows)
+    return [line.rstrip() for line in lines]
 
 
 def shown(text: str) -> str:
