@@ -199,7 +199,7 @@ class ExampleReader:
         shapes, wanted = self._found(rows)
         sizes = elements_of(shapes)
         offsets = offsets_of(sizes)
-        self._check_claim(int(offsets[-1]) * self.dtype.itemsize)
+        self._check_claim(wanted, sizes)
         out = np.empty(int(offsets[-1]), self.dtype)
         self._read(wanted, out, offsets[:-1], sizes, threads)
         return Flat(out, offsets, shapes)
@@ -215,7 +215,7 @@ class ExampleReader:
         """Return the shapes of examples, checked, and what tells ``_read`` which they are."""
         raise NotImplementedError
 
-    def _check_claim(self, n_bytes: int) -> None:
+    def _check_claim(self, wanted: Any, sizes: Ints) -> None:
         """Refuse to take memory for examples that a file claims and does not store."""
 
     def _read(self, wanted: Any, out: Array, places: Ints, sizes: Ints, threads: int) -> None:

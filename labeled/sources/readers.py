@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -15,10 +15,10 @@ from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.errors import ArrayError, ReadError, is_interrupt
+from labeled.formats.format import ExampleReader
 from labeled.formats.reader import ByteRanges, Cost, Joined, MemoryReader, row_nbytes
 from labeled.formats.reader import Rows as FileRows
-from labeled.ragged import Flat, RaggedReader
-from labeled.ragged.flat import AnyRows, Array, Rows, copy_segments, elements_of, offsets_of
+from labeled.ragged.flat import AnyRows, Array, Rows
 from labeled.spaces.arrays import cast
 
 # size that "auto" aims at: small enough that a few blocks at a time fit anywhere
@@ -36,52 +36,44 @@ def cost_of(reader: Any, rows: Rows) -> Cost:
     return Cost(stored, nbytes, 1)
 
 
-class JoinedRagged(Joined):
+# a reader of some examples, what tells it which these are, and which of all they are
+InOneFile = tuple[ExampleReader, Any, Rows]
+
+
+class JoinedRagged(Joined, ExampleReader):
     """Readers of ragged sources one after another; follows ``RaggedReader``."""
 
-    chunk_rows = 1
-
-    def __init__(self, readers: Sequence[RaggedReader]) -> None:
+    def __init__(self, readers: Sequence[Any]) -> None:
         super().__init__(readers)
         self.n_axes = readers[0].n_axes
         self.where = f"{readers[0].where} and {len(readers) - 1} more files"
 
-    def _each(self, rows: AnyRows, row_shape: tuple[int, ...], read: Callable[..., Rows]) -> Rows:
-        """Put together what `read` returns of each file, for rows of it that have these places."""
-        out = np.empty((len(rows), *row_shape), np.int64)
-        for _, reader, own, places in self.by_list(rows):
-            out[places] = read(reader, own, places)
-        return out
-
-    def shapes(self, rows: AnyRows) -> Rows:
-        return self._each(rows, (self.n_axes,), lambda reader, own, _: reader.shapes(own))
-
     def sizes(self, rows: AnyRows) -> Rows:
-        return self._each(rows, (), lambda reader, own, _: reader.sizes(own))
+        out = np.empty(len(rows), np.int64)
+        for _, reader, own, places in self.by_list(rows):
+            out[places] = reader.sizes(own)
+        return out
 
     def cost(self, rows: AnyRows) -> Cost:
         """Count what reading examples takes, file by file."""
         return sum([cost_of(reader, own) for _, reader, own, _ in self.by_list(rows)], Cost())
 
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        parts, shapes = [], np.empty((len(rows), self.n_axes), np.int64)
+    def _found(self, rows: AnyRows) -> tuple[Rows, list[InOneFile]]:
+        shapes, found = np.empty((len(rows), self.n_axes), np.int64), list[InOneFile]()
         for _, reader, own, places in self.by_list(rows):
-            flat = reader.read_flat(own, threads)
-            shapes[places] = flat.shapes
-            parts.append((places, flat))
-        offsets = offsets_of(elements_of(shapes))
-        out = np.empty(int(offsets[-1]), self.dtype)
-        for places, (values, starts, _) in parts:
-            copy_segments(out, offsets[places], values, starts[:-1], np.diff(starts))
-        return Flat(out, offsets, shapes)
+            shapes[places], wanted = reader._found(own)
+            found.append((reader, wanted, places))
+        return shapes, found
 
-    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Read examples to their places, file by file; see ``RaggedReader``."""
+    def _check_claim(self, found: list[InOneFile], sizes: Rows) -> None:
+        for reader, wanted, places in found:
+            reader._check_claim(wanted, sizes[places])
 
-        def read(reader: RaggedReader, own: Rows, which: Rows) -> Rows:
-            return reader.read_at(own, out, places[which], sizes[which])
-
-        return self._each(rows, (self.n_axes,), read)
+    def _read(
+        self, found: list[InOneFile], out: Array, places: Rows, sizes: Rows, threads: int
+    ) -> None:
+        for reader, wanted, which in found:
+            reader._read(wanted, out, places[which], sizes[which], threads)
 
 
 # ---------------------------------------------------------------- dask blocks

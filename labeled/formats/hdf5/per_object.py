@@ -355,8 +355,8 @@ class EachReader(ExampleReader):
         found = np.array([shapes[row] for row in rows], np.int64).reshape(-1, len(shapes[0]))
         return found, np.asarray(rows, np.int64)
 
-    def _check_claim(self, n_bytes: int) -> None:
-        safety.check_claim(self.source, n_bytes)
+    def _check_claim(self, wanted: Rows, sizes: Rows) -> None:
+        safety.check_claim(self.source, int(sizes.sum()) * self.dtype.itemsize)
 
     def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
         ends = zip(places.tolist(), (places + sizes).tolist(), strict=True)

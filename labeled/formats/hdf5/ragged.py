@@ -137,8 +137,8 @@ class FlatReader(StoredExamples):
         starts, sizes = self._bounds(rows)
         return self._checked(rows, sizes), starts
 
-    def _check_claim(self, n_bytes: int) -> None:
-        check_claim(self.source.parts["values"], n_bytes)
+    def _check_claim(self, wanted: Rows, sizes: Rows) -> None:
+        check_claim(self.source.parts["values"], int(sizes.sum()) * self.dtype.itemsize)
 
     def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
         """Read examples directly, unless they are decoded then; compressed chunks by threads."""
