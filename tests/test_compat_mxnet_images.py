@@ -326,36 +326,46 @@ def test_colours_become_grey_as_the_old_library_weighed_them(tmp_path, kind, chu
 # colour JPEGs of the old build
 
 OLD_JPEG = """
-import sys, warnings
+import os, sys, warnings
 from labeled.compat.mxnet import ImageRecordIter
-if "without" in sys.argv:
-    sys.modules["jpeglib"] = None
-with warnings.catch_warnings(record=True) as told:
-    warnings.simplefilter("always")
-    found = [
-        ImageRecordIter(
-            version=version, path_imgrec=sys.argv[1], data_shape=(3, 48, 64), batch_size=1
-        ).next().data[0]
-        for version in ("0.9.5", "1.9.1")
-    ]
-print(abs(found[0] - found[1]).max(), *(one.message for one in told))
+for path in sys.argv[1:]:
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    if "without" in path:
+        sys.modules["jpeglib"] = None
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = [
+            ImageRecordIter(
+                version=version, path_imgrec=path, data_shape=(3, 48, 64), batch_size=1
+            ).next().data[0]
+            for version in ("0.9.5", "1.9.1")
+        ]
+    print(abs(found[0] - found[1]).max(), *(one.message for one in told), flush=True)
+    os._exit(0)
 """
 
 
-@pytest.mark.parametrize(("subsampling", "without"), [(0, ""), (2, ""), (2, "without")])
-def test_colours_of_jpegs_are_enlarged_as_the_old_build_did(tmp_path, subsampling, without):
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_colours_of_jpegs_are_enlarged_as_the_old_build_did(tmp_path):
     pytest.importorskip("jpeglib", reason="jpeglib is not installed")
     rough = np.random.default_rng(2).integers(0, 256, (6, 8, 3), dtype=np.uint8)
-    held = io.BytesIO()
     picture = Image.fromarray(rough.repeat(8, axis=0).repeat(8, axis=1))
-    picture.save(held, "jpeg", quality=90, subsampling=subsampling)
-    path = write_records(tmp_path / "x.rec", [held.getvalue()], [1])
+    cases = {"full": 0, "halved": 2, "halved_without": 2}
+    paths = []
+    for name, subsampling in cases.items():
+        held = io.BytesIO()
+        picture.save(held, "jpeg", quality=90, subsampling=subsampling)
+        paths.append(write_records(tmp_path / f"{name}.rec", [held.getvalue()], [1]))
     done = subprocess.run(
-        [sys.executable, "-c", OLD_JPEG, path, without], capture_output=True, text=True, check=True
+        [sys.executable, "-c", OLD_JPEG, *paths], capture_output=True, text=True, check=True
     )
-    away, *told = done.stdout.split(maxsplit=1)
-    assert float(away) == 0 if without else (float(away) > 10) == bool(subsampling)
-    assert ("the extra 'mxnet'" in "".join(told)) == bool(without)
+    for name, line in zip(cases, done.stdout.splitlines(), strict=True):
+        away, *told = line.split(maxsplit=1)
+        assert (float(away) > 10) == (name == "halved"), name
+        assert ("the extra 'mxnet'" in "".join(told)) == (name == "halved_without"), name
+    assert float(away) == 0
 
 
 # everything recorded from the genuine programs

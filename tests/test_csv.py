@@ -367,7 +367,6 @@ def test_bytes_that_are_not_utf8_are_reported_with_their_line(tmp_path, suffix):
         ("\n\n", r"holds no row of text"),
         ("a,a\n1,2\n", r"columns \['a'\] of .* have the same names; pass names="),
         (b"\x1f\x8b\x08" + b"\0" * 20, r"cannot be unpacked"),
-        ("," * (1 << 17) + "2\n", "more than the 131,072 columns that are parsed"),
         (
             "1," * (1 << 20) + "2\n",
             "no row of text in its first 2,097,152 bytes",
@@ -378,6 +377,12 @@ def test_bytes_that_are_not_utf8_are_reported_with_their_line(tmp_path, suffix):
 def test_text_that_is_wrong_is_refused_when_opened(tmp_path, text, words):
     with pytest.raises(FileFormatError, match=words):
         labeled.open_dataset(put(tmp_path / "a.csv", text))
+
+
+def test_more_columns_than_are_parsed_are_refused_by_their_number(tmp_path):
+    path = put(tmp_path / "a.csv", "," * (1 << 17) + "2\n")
+    with pytest.raises(FileFormatError, match="more than the 131,072 columns that are parsed"):
+        labeled.open_dataset(path, delimiter=",")
 
 
 def test_damage_between_the_samples_names_its_line(tmp_path):

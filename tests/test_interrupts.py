@@ -314,12 +314,23 @@ def signalling(call, at):
     return called
 
 
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A hundred pictures as records."""
+    picture, folder = pytest.importorskip("PIL.Image"), tmp_path_factory.mktemp("pictures")
+    (folder / "pictures" / "a").mkdir(parents=True)
+    for i in range(100):
+        values = np.full((4, 4, 3), i, "u1")
+        picture.fromarray(values).save(folder / "pictures" / "a" / f"{i:03}.gif")
+    return labeled.convert(folder / "pictures", folder / "x.rec")
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="a signal for users")
 @pytest.mark.parametrize("handler", [stop, stop_for_good])
 @pytest.mark.parametrize("options", [{}, {"errors": "skip"}, {"pipeline": lambda data: data}])
 @pytest.mark.parametrize("kind", ["h5py", "opening", "dask", "head", "picture"])
 def test_what_a_handler_of_a_signal_raises_is_no_damage(
-    kind, options, handler, tmp_path, monkeypatch
+    kind, options, handler, tmp_path, monkeypatch, request
 ):
     """It comes through as it is, also where damaged rows are left out."""
     if kind in ("h5py", "opening"):  # rows that nobody has stored, more than are kept
@@ -332,12 +343,7 @@ def test_what_a_handler_of_a_signal_raises_is_no_damage(
             owner, name = h5py.File, "__init__"
     elif kind in ("head", "picture"):
         picture = pytest.importorskip("PIL.Image")
-        (tmp_path / "pictures" / "a").mkdir(parents=True)
-        for i in range(100):
-            values = np.full((4, 4, 3), i, "u1")
-            picture.fromarray(values).save(tmp_path / "pictures" / "a" / f"{i:03}.gif")
-        path = labeled.convert(tmp_path / "pictures", tmp_path / "x.rec")
-        ds = labeled.open_dataset(path).select("images")
+        ds = labeled.open_dataset(request.getfixturevalue("pictures")).select("images")
         owner, name = (picture, "open") if kind == "head" else (picture.Image, "convert")
     else:
 
