@@ -10,17 +10,12 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from click.testing import CliRunner
+from test_cli import run
 
 import labeled
-from labeled.cli.main import main
 from labeled.errors import ArrayError, DimsError
 
 SPLITS = {"train": (0, 3), "test": (3, 5)}
-
-
-def run(*words: Any) -> Any:
-    return CliRunner().invoke(main, list(map(str, words)))
 
 
 def made(path: Path, first: int, **options: Any) -> Path:

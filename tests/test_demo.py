@@ -6,23 +6,13 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
-
-from labeled.cli.main import main
+from test_cli import run
 
 MIB = 1 << 20
-
-
-def run_demo(*words: Any) -> Result:
-    result = CliRunner().invoke(main, ["demo", *map(str, words)])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def figure(pattern: str, text: str) -> float:
@@ -59,13 +49,13 @@ def check_digits(path: Path) -> None:
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert re.match(
-        r"Error: .*pip install scikit-learn.*pip install -e '\.\[demo\]'", run_demo().stderr
+        r"Error: .*pip install scikit-learn.*pip install -e '\.\[demo\]'", run("demo").stderr
     )
 
 
 def test_the_demo_learns_real_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    shown = run_demo()
+    shown = run("demo")
     assert (shown.exit_code, shown.stderr) == (0, "")
     text = shown.stdout
     assert "image_features" in text
@@ -79,7 +69,7 @@ def test_the_demo_learns_real_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 def test_a_file_larger_than_memory_is_iterated_within_it(tmp_path: Path) -> None:
     path = tmp_path / "large.hdf5"
-    shown = run_demo("--keep", path, "--memory", "8 MiB")
+    shown = run("demo", "--keep", path, "--memory", "8 MiB")
     assert shown.exit_code == 0
     text = shown.stdout
     assert path.stat().st_size >= 4 * 8 * MIB

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from test_cli import run
 
 import labeled
-from labeled.cli.main import main
 from labeled.compat.fuel.datasets import H5PYDataset
 from labeled.errors import FileFormatError, LabeledWarning
 
@@ -51,10 +49,6 @@ def bad_file(tmp_path: Path) -> Path:
             {s: dict.fromkeys(sources, (0, 0, file[s].ref)) for s in ("a", "b")}
         )
     return path
-
-
-def run(*words: Any) -> Any:
-    return CliRunner().invoke(main, list(map(str, words)))
 
 
 def kinds(found: labeled.Diagnosis) -> set[tuple[str | None, str]]:
@@ -165,16 +159,15 @@ def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
             label(f.create_virtual_dataset("x", layout), "batch", "feature")
         else:
             f["x"] = h5py.ExternalLink("part.hdf5", "x")
-    call = CliRunner().invoke
     for words in (["doctor", str(path)], ["repack", str(path), str(tmp_path / "own.hdf5")]):
-        refused = call(main, words)
+        refused = run(*words)
         assert refused.exit_code == 1
         assert "pass --allow-external" in refused.stderr
     found = labeled.doctor(path, allow_external=True)
     assert [each.kind for each in found.findings] == [f"{way} storage"]
     assert found.command is not None
     assert found.command.endswith(" --allow-external")
-    fixed = call(main, shlex.split(found.command)[1:])
+    fixed = run(*shlex.split(found.command)[1:])
     assert fixed.exit_code == 0, fixed.stderr
     (tmp_path / "part.hdf5").unlink()
     own = labeled.open_dataset(shlex.split(found.command)[3])
@@ -192,12 +185,12 @@ def test_findings_alike_are_summed_up(tmp_path: Path) -> None:
     found = labeled.doctor(path)
 
     assert len(found.findings) == 13
-    said = CliRunner().invoke(main, ["doctor", str(path)])
+    said = run("doctor", path)
     for text in (repr(found), said.stdout):
         rows = [line for line in text.splitlines() if "axes without names" in line]
         assert len(rows) == 2
         assert "scan_0/frames and 11 more" in text
-    told = json.loads(CliRunner().invoke(main, ["doctor", str(path), "--json"]).stdout)
+    told = json.loads(run("doctor", path, "--json").stdout)
     assert len(told["findings"]) == 13
 
 
@@ -233,7 +226,7 @@ def test_groups_alike_are_fixed_by_one_short_command(tmp_path: Path) -> None:
     assert found.command is not None
     assert "--layout 'demo_*/x=contiguous'" in found.command
     assert len(found.command) < 300 + len(str(path)) + len(str(target))
-    done = CliRunner().invoke(main, shlex.split(found.command)[1:])
+    done = run(*shlex.split(found.command)[1:])
     assert done.exit_code == 0, done.output
     with h5py.File(target) as file:
         for i in range(12):

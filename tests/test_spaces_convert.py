@@ -340,6 +340,8 @@ CASES = [
 def numpy_batch(space, n=5):
     if isinstance(space, CompositeSpace):
         return tuple(numpy_batch(part, n) for part in space.components)
+    if isinstance(space, NullSpace):
+        return None
     batch = counted(space.sizes(n))
     return batch % 7 if isinstance(space, IndexSpace) else batch
 

@@ -7,11 +7,11 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse
+from test_spaces_convert import IMAGES, counted, numpy_batch
 
 from labeled.errors import SpaceError
 from labeled.spaces import (
     CompositeSpace,
-    Conv2DSpace,
     ConvNDSpace,
     IndexSpace,
     NullSpace,
@@ -20,11 +20,6 @@ from labeled.spaces import (
 )
 
 B01C, C01B = ("b", 0, 1, "c"), ("c", 0, 1, "b")
-IMAGES = Conv2DSpace((4, 5), channels=3, axes=("b", "c", 0, 1))
-
-
-def counted(shape, dtype=np.int64):
-    return np.arange(np.prod(shape)).reshape(shape).astype(dtype)
 
 
 def leaves(batch):
@@ -67,15 +62,6 @@ CASES = [
         CompositeSpace((VectorSpace(60), NullSpace(), VectorSpace(7))),
     ),
 ]
-
-
-def numpy_batch(space, n):
-    if isinstance(space, CompositeSpace):
-        return tuple(numpy_batch(part, n) for part in space.components)
-    if isinstance(space, NullSpace):
-        return None
-    batch = counted(space.sizes(n))
-    return batch % 7 if isinstance(space, IndexSpace) else batch
 
 
 def lazily(batch, space, known, split):
