@@ -255,19 +255,21 @@ class Dataset(Viewed):
         array([2, 2])
         """
         n_rows, loaded = self.n_rows, self.loaded
-        in_files = {name: self._file_rows[name] for name in self.sources}
-        distinct = {mine.token: mine for mine in in_files.values()}
+        in_files = self._rows if self.selections is None else self.selections
+        chosen, taken = {}, dict[str, Selection]()  # sources with equal rows share what comes out
         try:
             if loaded is not None or not self.sources:
                 kept = Selection.all(n_rows)[rows].rows
-            # sources with equal rows share what comes out
-            taken = {token: mine[rows] for token, mine in distinct.items()}
+            for name in self.sources:
+                mine = in_files[name]
+                if mine.token not in taken:
+                    taken[mine.token] = mine[rows]
+                chosen[name] = taken[mine.token]
         except (SelectionError, SelectionTypeError) as error:
             raise type(error)(f"{error} (selecting from {self.where})") from None
         if loaded is not None:
             held = {name: loaded[name][kept] for name in self.sources}
             loaded = {n: x.load() if isinstance(x, Ragged) else x for n, x in held.items()}
-        chosen = {name: taken[mine.token] for name, mine in in_files.items()}
         return replace(self, selections=chosen, loaded=loaded)
 
     @check_arguments()
