@@ -20,7 +20,7 @@ from labeled.errors import ArrayError, LoaderError, SpaceError, SpecsError, chec
 from labeled.loader.batch import Batch
 from labeled.loader.options import BatchOptions, Selections, Sources, integer
 from labeled.loader.reading import RaggedRows
-from labeled.permute.plan import checked_factor, compute_dtype, result_dtype
+from labeled.permute.plan import result_dtype
 from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
 from labeled.sources.source import Array, Rows, Source
@@ -33,7 +33,7 @@ from labeled.spaces import (
     compile_specs,
 )
 from labeled.spaces.arrays import value_for, why_not_cast
-from labeled.spaces.specs import Cast
+from labeled.spaces.specs import Cast, check_factor
 from labeled.transforms.pipeline import part_of
 from labeled.transforms.running import CompiledPipeline, Forms
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
@@ -151,13 +151,9 @@ def _factor(source: Source, dtype: np.dtype[Any] | None, option: str, value: Any
             )
         shaped = factors.reshape([-1 if at == axis else 1 for at in range(len(dims))])
     try:
-        computed = compute_dtype(source.dtype, result_dtype(source.dtype, dtype, True))
-        with np.errstate(over="ignore"):  # reported below
-            factor = checked_factor(option, shaped, computed)
-        if factor is not None and not np.isfinite(factor).all():
-            raise ArrayError(f"values are computed in {computed}, where it is not finite")
+        check_factor(option, value, source.dtype, dtype)
     except ArrayError as error:
-        raise LoaderError(f"{source.where}: {option}={value!r} cannot be: {error}") from None
+        raise LoaderError(f"{source.where}: {error}") from None
     return shaped
 
 

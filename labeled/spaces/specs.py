@@ -28,10 +28,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from labeled import permute
+from labeled._validation import as_array
 from labeled.device import dtype_of, own_dtype, reshape
 from labeled.display.text import count_words
-from labeled.errors import SpaceError, SpecsError, check_known, did_you_mean
-from labeled.permute.plan import result_dtype
+from labeled.errors import ArrayError, SpaceError, SpecsError, check_known, did_you_mean
+from labeled.permute.plan import checked_factor, compute_dtype, result_dtype
 from labeled.spaces import arrays
 from labeled.spaces.arrays import as_dtype, canonical_axes, value_for, why_not_cast
 from labeled.spaces.base import ArraySpace, Space, call_for, convert, route_between
@@ -413,6 +414,20 @@ class Cast:
         return permute.copy(array, axes, dtype=wanted, scale=self.scale, shift=self.shift)
 
 
+def check_factor(
+    option: str, value: Any, found: np.dtype[Any], wanted: np.dtype[Any] | None
+) -> None:
+    """Raise ArrayError for a scale or shift that is not finite where values are computed."""
+    try:
+        computed = compute_dtype(found, result_dtype(found, wanted, True))
+        with np.errstate(over="ignore"):  # reported below
+            factor = checked_factor(option, value, computed)
+        if factor is not None and not np.isfinite(factor).all():
+            raise ArrayError(f"values are computed in {computed}, where it is not finite")
+    except ArrayError as error:
+        raise ArrayError(f"{option}={value!r} cannot be: {error}") from None
+
+
 @dataclass(frozen=True, eq=False)
 class SpecStep:
     """How one source becomes one space: everything in positions."""
@@ -573,8 +588,8 @@ def compile_specs(
             if source not in sources:
                 raise SpecsError(f"{source!r} is not a source; {did_you_mean(source, sources)}")
             steps.append(_step(space, sources[source], options))
-        except (SpaceError, SpecsError) as error:
-            named = f"source {source!r}: " if isinstance(error, SpaceError) else ""
+        except (ArrayError, SpaceError, SpecsError) as error:
+            named = "" if isinstance(error, SpecsError) else f"source {source!r}: "
             branch = mapping.branches[number]
             where = f"{_place(branch)}: " if branch else ""
             raise SpecsError(f"{where}{named}{error}") from error
@@ -603,11 +618,12 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
     order = tuple(map(axes.index, to))  # axes of the result
     view = own.sizes(0)[1:]  # a row with one axis per name
     channel = axes.index("c" if "c" in axes else axes[-1]) - 1
-    scale = _factor("scale", options, info, view, channel)
-    shift = _factor("shift", options, info, view, channel)
-    cast, asked = Cast(None, scale, shift, order), options["dtype"]
-    stored = info.dtype.newbyteorder("=")
     held = own.with_dtype(None) if isinstance(own, IndexSpace) else None
+    asked, stored = options["dtype"], info.dtype.newbyteorder("=")
+    wanted = _wanted_dtype(space, info.name, asked) if held is None else None
+    scale = _factor("scale", options, info, wanted, view, channel)
+    shift = _factor("shift", options, info, wanted, view, channel)
+    cast = Cast(None, scale, shift, order)
     if held is not None:
         if cast.scaled:
             raise SpaceError("it holds labels, which take no scale or shift")
@@ -618,7 +634,6 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
             made = stored if as_labels else np.dtype(np.float64)
         space = space.with_dtype(made)
     else:
-        wanted = _wanted_dtype(space, info.name, asked)
         reason = why_not_cast(info.dtype, wanted, scaled=cast.scaled)
         if reason is not None:
             raise SpaceError(reason)
@@ -639,19 +654,20 @@ def _wanted_dtype(space: ArraySpace, source: str, asked: Any) -> np.dtype[Any] |
 
 
 def _factor(
-    name: str, options: Any, info: SourceInfo, view: tuple[int, ...], channel: int
+    name: str, options: Any, info: SourceInfo, wanted: Any, view: tuple[int, ...], channel: int
 ) -> Array | None:
     """Return one factor so that it broadcasts against (batch, *view)."""
     value = value_for(info.name, options[name])
     is_single = not isinstance(options[name], Mapping)
     if value is None or (is_single and isinstance(info.space, IndexSpace)):
         return None  # a single factor is not for labels
-    numbers = np.asarray(value)
+    numbers = as_array(name, value, ArrayError)
     if numbers.dtype.kind not in "biuf" or numbers.ndim > 1:
         raise SpaceError(f"{name} must be a number or a 1-D array per channel")
+    check_factor(name, value, info.dtype, wanted)
     if not numbers.ndim:
         return numbers
     if len(numbers) != view[channel]:
-        wanted = f"expected {view[channel]}, one per {'feature' if len(view) == 1 else 'channel'}"
-        raise SpaceError(f"{name} has {len(numbers)} numbers, {wanted}")
+        each = f"expected {view[channel]}, one per {'feature' if len(view) == 1 else 'channel'}"
+        raise SpaceError(f"{name} has {len(numbers)} numbers, {each}")
     return numbers.reshape(-1, *(1,) * (len(view) - 1 - channel))
