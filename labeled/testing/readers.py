@@ -62,21 +62,12 @@ class ReaderTests:
         assert reader.why
         assert reader.chunk_rows >= 1
 
-    def test_ranges_are_read(self, reader: Reader, values: Array) -> None:
-        """Read stretches, with steps and backwards."""
+    def test_rows_are_read_however_they_are_given(self, reader: Reader, values: Array) -> None:
+        """Read stretches, with steps and backwards; runs that touch; lists in any order."""
         n = len(values)
-        for rows in (range(n), range(n // 3, n - n // 3), range(n)[::-1], range(0, n, 3), range(0)):
-            same(read_rows(reader, rows), values[np.array(rows, np.int64)])
-
-    def test_runs_are_read(self, reader: Reader, values: Array) -> None:
-        """Read ascending stretches one after another, also where they touch."""
-        for runs in some_runs(len(values)):
-            same(read_rows(reader, runs), values[one_by_one(runs)])
-
-    def test_lists_are_read_in_any_order(self, reader: Reader, values: Array) -> None:
-        """Keep the order of listed rows, and repeats."""
-        for rows in some_lists(len(values)):
-            same(read_rows(reader, rows), values[rows])
+        ranges = (range(n // 3, n - n // 3), range(n)[::-1], range(0, n, 3), range(0))
+        for rows in (*ranges, *some_rows(n)):
+            same(read_rows(reader, rows), values[one_by_one(rows)])
 
     def test_rows_go_to_their_places(self, reader: Reader, values: Array) -> None:
         """Store row number i in ``out[places[i]]``, and touch nothing else."""

@@ -206,14 +206,10 @@ class PicturePlan:
     ) -> list[Array]:
         """Make all pictures one by one, axes (height, width, channel) in any order."""
         final, made = np.dtype(self.dtype if dtype is None else dtype), list[Array]()
+        axes = (0, *(axis + 1 for axis in order))  # each is a batch of one
         for at, x in enumerate(given):
-            picture, factors = self.picture(x, at), self._factors_of(at, at + 1)
-            if factors:  # computed as in a batch
-                axes = (0, *(axis + 1 for axis in order))
-                picture = permute.copy(picture[None], axes, dtype=final, threads=1, **factors)[0]
-            else:
-                picture = np.array(picture.transpose(order), final, order="C")
-            made.append(picture)
+            picture, factors = self.picture(x, at)[None], self._factors_of(at, at + 1)
+            made.append(permute.copy(picture, axes, dtype=final, threads=1, **factors)[0])
         return made
 
     def _factors_of(self, start: int, stop: int) -> dict[str, FloatArray]:
