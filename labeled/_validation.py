@@ -3,7 +3,7 @@
 :func:`check_arguments` decorates a public call. Arguments must have the plain
 types of their annotations (``int``, ``float``, ``bool``, ``str``, ``None``, a ``Literal``, a path,
 sequences and mappings of those, our own classes). Other annotations (``Any``, an array, a
-protocol) accept everything. Ranges are checked where they matter, by :func:`whole`.
+protocol) accept everything. Ranges are checked where they matter, by :func:`integer`.
 """
 
 from __future__ import annotations
@@ -173,23 +173,23 @@ def check_classes(
         )
 
 
-def whole(
+def integer(
     name: str,
     value: Any,
     *,
     least: int | None = None,
     most: int | None = None,
-    error: type[LabeledError] = ArgumentError,
+    error: type[LabeledError] = LoaderError,
 ) -> int:
     """Return a whole number; refuse bools, floats and text, and what is out of bounds.
 
     Examples
     --------
-    >>> whole("threads", np.int64(3), least=1)
+    >>> integer("threads", np.int64(3), least=1)
     3
-    >>> whole("threads", 0, least=1)
+    >>> integer("threads", 0, least=1)
     Traceback (most recent call last):
-    labeled.errors.ArgumentError: threads=0 must be at least 1
+    labeled.errors.LoaderError: threads=0 must be at least 1
     """
     if not _fits(value, int):
         raise error(_unfit(name, value, int))

@@ -16,11 +16,12 @@ from functools import lru_cache, partial
 from itertools import islice, repeat
 from typing import Any
 
+from labeled._validation import integer
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import module
 from labeled.errors import LoaderError, StateError
 from labeled.loader.loader import EpochIterator, Loader
-from labeled.loader.options import integer, shard_of
+from labeled.loader.options import shard_of
 
 __all__ = ["DataLoader", "IterableDataset", "data_loader"]
 

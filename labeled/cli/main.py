@@ -31,7 +31,6 @@ from labeled.dataset.files import find_files
 from labeled.display.text import count_words
 from labeled.errors import LabeledError, LabeledWarning
 from labeled.writing.splits import ORDERS, rules_of_words
-from labeled.writing.write import RECORDS
 
 
 class Commands(click.Group):
@@ -250,19 +249,16 @@ def report(write: Callable[[], str], as_json: bool, **more: Any) -> None:
         "bytes_per_s": round(size / max(seconds, 1e-9)),
         **more,
     }
-    labelled = os.path.splitext(path)[1].lower() != RECORDS
-    if labelled:
-        dataset = labeled.open_dataset(path)
-        facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}
-        facts["splits"] = dataset.splits if set(dataset.splits) != {"all"} else {}
+    dataset = labeled.open_dataset(path)
+    facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}
+    facts["splits"] = dataset.splits if set(dataset.splits) != {"all"} else {}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
     rate = format_bytes(facts["bytes_per_s"])
     words = f"{path}: {format_bytes(size)} in {seconds:.1f} s ({rate}/s)"
-    if labelled:
-        words += "; " + rows_words(facts["sources"])
-    if facts.get("splits"):
+    words += f"; {rows_words(facts['sources'])}"
+    if facts["splits"]:
         counts = (f"{s} {max(by.values(), default=0):,}" for s, by in facts["splits"].items())
         words += f"; splits {', '.join(counts)}"
     click.echo(words)

@@ -22,7 +22,7 @@ from typing import Any
 import cloudpickle
 import distributed
 
-from labeled._validation import whole
+from labeled._validation import integer
 from labeled.cluster.client import (
     Reached,
     Worker,
@@ -37,7 +37,7 @@ from labeled.cluster.client import (
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.dataset.summary import measure_batch, measure_of, rows_at_once
 from labeled.display.progress import Advance, progress_bar
-from labeled.errors import ArrayError, ClusterError, LoaderError, warn
+from labeled.errors import ArrayError, ClusterError, warn
 from labeled.writing.statistics import Moments, can_measure, merged, plain
 
 # how often reports are looked for, how often it is asked who is there, and how long a worker is
@@ -123,9 +123,9 @@ def run_parts(
     60000
     """
     check_dataset(dataset)
-    whole("every", every, least=1, error=LoaderError)
-    whole("retries", retries, least=0, error=LoaderError)
-    whole("parts", 1 if parts is None else parts, least=1, error=LoaderError)
+    integer("every", every, least=1)
+    integer("retries", retries, least=0)
+    integer("parts", 1 if parts is None else parts, least=1)
     # a process without a GPU cannot check what only workers with one can do
     known = {name: value for name, value in batches_options.items() if name not in OF_DEVICES}
     deals = "run_parts shares out: say how many with parts="

@@ -146,8 +146,9 @@ def _variable(name: str, array: Any, dim: str) -> xr.Variable:
     return xr.Variable((dim, *(f"{name}_axis_{i}" for i in range(1, array.ndim))), array)
 
 
-class _Served:
-    """:func:`labeled.batches` as a method of an accessor."""
+@xr.register_dataset_accessor("labeled")
+class LabeledDataset:
+    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
 
     def __init__(self, xarray_object: Any) -> None:
         self._object = xarray_object
@@ -157,13 +158,8 @@ class _Served:
         return batches(self._object, *args, **options)
 
 
-@xr.register_dataset_accessor("labeled")
-class LabeledDataset(_Served):
-    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
-
-
 @xr.register_dataarray_accessor("labeled")
-class LabeledArray(_Served):
+class LabeledArray(LabeledDataset):
     """Lay a labelled array out for a space, and serve it in batches."""
 
     _object: xr.DataArray

@@ -228,7 +228,7 @@ class Dataset(Viewed):
 
         rows = rows_of_splits(self, _names_of(names))
         chosen = tuple(map(str, _names_of(names)))
-        return replace(self, sources=tuple(rows), selections=_shared(rows), chosen=chosen)
+        return replace(self, sources=tuple(rows), selections=rows, chosen=chosen)
 
     @check_arguments()
     def subset(self, rows: Request) -> Dataset:
@@ -919,12 +919,6 @@ def spaces_of(
 def _names_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return names given one by one, or all in one list."""
     return tuple(given[0]) if len(given) == 1 and isinstance(given[0], list | tuple) else given
-
-
-def _shared(selections: Mapping[str, Selection]) -> dict[str, Selection]:
-    """Let sources with equal rows share one selection, so that pickles stay small."""
-    seen: dict[str, Selection] = {}
-    return {name: seen.setdefault(rows.token, rows) for name, rows in selections.items()}
 
 
 def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> dict[str, Any]:

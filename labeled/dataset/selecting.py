@@ -72,7 +72,9 @@ def rows_of_splits(dataset: Dataset, names: Sequence[Any]) -> dict[str, Selectio
     if not wanted:
         provided = {name: sorted(splits[name]) for name in names}
         raise SplitError(f"splits {tuple(names)} of {where} share no source: {provided}")
-    return {source: Selection.concat(splits[name][source] for name in names) for source in wanted}
+    rows = {source: Selection.concat(splits[name][source] for name in names) for source in wanted}
+    seen: dict[str, Selection] = {}  # sources with equal rows share them: pickles stay small
+    return {source: seen.setdefault(one.token, one) for source, one in rows.items()}
 
 
 def _why_no_split(dataset: Dataset, name: Any, names: Sequence[Any]) -> str:

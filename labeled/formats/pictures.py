@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._optional import extra_module, import_optional
-from labeled._validation import whole as integer
+from labeled._validation import integer
 from labeled.errors import ArrayError, is_interrupt
 
 Array = npt.NDArray[np.uint8]

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from labeled._validation import as_array
+from labeled._validation import as_array, integer
 from labeled.display.text import ExampleInfo, class_names_of
 from labeled.errors import ArrayError, LoaderError, SpaceError, SpecsError, check_known
 from labeled.loader.batch import Batch
-from labeled.loader.options import BatchOptions, Selections, Sources, integer
+from labeled.loader.options import BatchOptions, Selections, Sources
 from labeled.loader.reading import RaggedRows
 from labeled.permute.plan import result_dtype
 from labeled.ragged.value import fill_of, padded

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy.typing as npt
 
-from labeled._validation import check_arguments
+from labeled._validation import check_arguments, integer
 from labeled.display.progress import epoch_bar
 from labeled.display.text import Summary, Viewed
 from labeled.errors import LoaderError, ReadError, StateError, explain_memory_errors, warn
@@ -32,7 +32,6 @@ from labeled.loader.device import (
     handed_out,
 )
 from labeled.loader.explain import Explanation, LoaderPlots, Stats, loader_summary
-from labeled.loader.options import integer
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Prefetcher
 from labeled.loader.reading import BufferPool, owned

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, fields
-from functools import partial, wraps
+from functools import wraps
 from inspect import signature
 from operator import attrgetter
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from labeled._validation import check_classes, check_fields, check_keywords, memory_of, whole
+from labeled._validation import check_classes, check_fields, check_keywords, integer, memory_of
 from labeled.device import AnyDevice, Library, Resident, module
 from labeled.display.text import count_words
 from labeled.errors import LoaderError, did_you_mean, warn
@@ -56,7 +56,6 @@ Axes = Mapping[str, str | Sequence[str]]
 # taken where the caller gives none; twice, four times as much where batches need it
 DEFAULT_MEMORY = "256 MiB"
 
-integer = partial(whole, error=LoaderError)
 
 # what an option decides, so that others say it a second time
 _CLASH = {

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from labeled import permute
-from labeled._validation import check_arguments, check_keywords
+from labeled._validation import check_arguments, check_keywords, integer
 from labeled.device import Array, dtype_of, is_array, namespace, owned_copy, permute_dims
 from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.loader.batch import Batch
 from labeled.loader.layout import can_hold, padding_of
 from labeled.loader.loader import Loader
-from labeled.loader.options import BatchOptions, Shuffle, integer
+from labeled.loader.options import BatchOptions, Shuffle
 from labeled.loader.plan import LoaderPlan
 from labeled.providers.arrays import named_arrays, numbered_arrays, samples_of, source_of
 from labeled.providers.batch import ALL, BatchAxis, DataBatch, batch_axis_of, device_slices

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import integer
 from labeled.device import Array, adopted, check_copy, copy_into, is_array, is_foreign
 from labeled.errors import ArrayError, LoaderError, check_known
-from labeled.loader.options import integer
 
 BatchAxis = Literal["first", "last"]  # where the batch axis of every array stands
 

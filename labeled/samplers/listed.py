@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from labeled._validation import as_array, check_arguments, whole
+from labeled._validation import as_array, check_arguments, integer
 from labeled.errors import LoaderError, SelectionError, SelectionTypeError, explain_memory_errors
 from labeled.samplers.permutation import IntArray, digest_of, explicit_permutation, key_of
 from labeled.selection import spread
@@ -309,10 +309,10 @@ def _room_for(n: int) -> AbstractContextManager[None]:
 
 def _checked(seed: Seed | None) -> Seed | None:
     for one in seed if isinstance(seed, tuple) else () if seed is None else (seed,):
-        whole("seed", one, error=LoaderError)  # not a list, say
+        integer("seed", one)  # not a list, say
     return seed
 
 
 def _whole(name: str, value: Any, least: int = 0) -> int:
     """Return a number of rows, batches or epochs; more than 2**62 cannot be counted."""
-    return whole(name, value, least=least, most=1 << 62, error=LoaderError)
+    return integer(name, value, least=least, most=1 << 62)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from labeled._validation import whole
+from labeled._validation import integer
 from labeled.device import dtype_of, is_array
 from labeled.errors import SpaceError, SpaceTypeError
 from labeled.spaces.arrays import as_dtype, csr, is_dask, is_lazy, is_sparse, why_not_cast
@@ -27,7 +27,7 @@ Axes = tuple[str | int, ...]
 Batch = Any  # an array, a scipy sparse matrix, a dask array, None, or a tuple of batches
 
 # checks a length: `length_of(what, n)` is a whole number, one or more
-length_of: Callable[..., int] = partial(whole, least=1, error=SpaceError)
+length_of: Callable[..., int] = partial(integer, least=1, error=SpaceError)
 
 
 # ---------------------------------------------------------------- the table of routes

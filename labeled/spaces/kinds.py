@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from labeled._validation import check_fields, whole
+from labeled._validation import check_fields, integer
 from labeled.device import is_array
 from labeled.dims import SPATIAL, axes_of_roles, role_of
 from labeled.errors import DimsError, SpaceError, SpaceTypeError, UnsupportedSpaceError
@@ -361,7 +361,7 @@ class CompositeSpace(Space):
         """Return the space of some components, in order; for one index, the component itself."""
         n, chosen = len(self.components), list(indices)
         for i in chosen:
-            whole(f"{self}: a component", i, least=0, most=n - 1, error=SpaceError)
+            integer(f"{self}: a component", i, least=0, most=n - 1, error=SpaceError)
         parts = tuple(self.components[i] for i in chosen)
         return parts[0] if len(parts) == 1 else CompositeSpace(parts)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import check_fields, whole
+from labeled._validation import check_fields, integer
 from labeled.dims import EXAMPLE_DIMS, Axis, FoundAxes, find_axes, name_of
 from labeled.errors import AugmentError, DimsError, UnfitPictureError
 from labeled.formats.pictures import Channels, PictureError, decode
@@ -28,7 +28,7 @@ from labeled.transforms.sample import RowSpec
 
 # parameters, checked when a transform is made
 
-whole_of = partial(whole, most=(1 << 31) - 1, error=AugmentError)  # as image libraries count
+whole_of = partial(integer, most=(1 << 31) - 1, error=AugmentError)  # as image libraries count
 
 Size = int | tuple[int, int]
 Range = float | tuple[float, float]  # a fixed value, or what it is drawn from: (least, most)

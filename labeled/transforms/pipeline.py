@@ -33,8 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled._validation import check_arguments
-from labeled._validation import whole as whole_of
+from labeled._validation import check_arguments, integer
 from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
 from labeled.samplers.permutation import key_of
 from labeled.transforms.sample import RowSpec, Stack, check_alike, stack
@@ -154,8 +153,8 @@ def takes(row_bytes: int, work_bytes: int = 0) -> Callable[[Callable[..., Any]],
     >>> @takes(row_bytes=8 * 100)
     ... def spectrum(wave): ...
     """
-    made = whole_of("row_bytes", row_bytes, least=0, error=PipelineError)
-    beside = whole_of("work_bytes", work_bytes, least=0, error=PipelineError)
+    made = integer("row_bytes", row_bytes, least=0, error=PipelineError)
+    beside = integer("work_bytes", work_bytes, least=0, error=PipelineError)
     row = RowSpec((), ((made,),), np.dtype(np.uint8))
     return lambda transform: replace(_step(transform), memory=(row, beside))
 

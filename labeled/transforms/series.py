@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 import xarray as xr
 
-from labeled._validation import as_array, check_arguments, whole
+from labeled._validation import as_array, check_arguments, integer
 from labeled.errors import PipelineError, check_known
 
 Times = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 Method = Literal["nearest", "next", "previous"]
 
-whole_of = partial(whole, most=(1 << 63) - 1, error=PipelineError)
+whole_of = partial(integer, most=(1 << 63) - 1, error=PipelineError)
 
 
 @check_arguments(PipelineError, but=("series",))

@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 
-from labeled._validation import memory_of, whole
-from labeled.errors import ArrayError, LoaderError, check_known
+from labeled._validation import integer, memory_of
+from labeled.errors import ArrayError, check_known
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
 from labeled.permute.workers import processors
@@ -79,7 +79,7 @@ class Storage:
 def checked_threads(threads: int | None) -> int:
     """Return how many blocks are worked on at a time; one a core by default, at most 8."""
     usual = processors(8)
-    return usual if threads is None else whole("threads", threads, least=1, error=LoaderError)
+    return usual if threads is None else integer("threads", threads, least=1)
 
 
 AS_STORED = Storage(KEEP, KEEP, None, KEEP)

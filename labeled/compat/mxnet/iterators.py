@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from labeled._validation import integer
 from labeled.compat.errors import require
 from labeled.compat.mxnet.parameters import Version
 from labeled.errors import ArrayError, FileFormatError, LoaderError, UnknownNameError, did_you_mean
-from labeled.loader.options import integer
 from labeled.providers.batch import BatchAxis, batch_axis_of
 
 Array = npt.NDArray[Any]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from labeled._optional import extra_module
-from labeled._validation import check_fields, whole
+from labeled._validation import check_fields, integer
 from labeled.errors import FileFormatError, LoaderError
 from labeled.formats.bytesource import contents, open_bytes
 from labeled.formats.header import TEXT, FileStamp
@@ -131,7 +131,7 @@ class TextOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
-        whole("skip_lines", self.skip_lines, least=0, error=LoaderError)
+        integer("skip_lines", self.skip_lines, least=0)
         for name in ("delimiter", "quote", "decimal"):
             value = getattr(self, name)
             is_word = value is None or (name == "delimiter" and value == WHITESPACE)

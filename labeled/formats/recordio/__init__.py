@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from labeled._validation import check_fields, whole
+from labeled._validation import check_fields, integer
 from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import ExampleReader, Format, Options, all_rows, chosen_sources, dims_of
@@ -137,7 +137,7 @@ class Decoding:
         sides = [("shape", side) for side in self.shape or ()]
         for name, value in (*sides, ("resize", self.resize), ("max_pixels", self.max_pixels)):
             if value is not None:
-                whole(name, value, least=1, error=LoaderError)
+                integer(name, value, least=1)
 
     @property
     def row_shape(self) -> tuple[int, int, int] | None:
