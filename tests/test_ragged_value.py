@@ -141,3 +141,12 @@ def test_flat_values_become_examples():
 def test_flat_values_that_do_not_belong_together_are_refused(arrays, words):
     with pytest.raises(ArrayError, match=words):
         Ragged.from_flat(*arrays)
+
+
+@pytest.mark.parametrize("size", [1, 5, 300])
+def test_examples_change_places_between_the_first_and_the_last(size: int) -> None:
+    """Then they end where all of them would, in the order of the file."""
+    arrays = [np.arange(size * (i + 1), dtype="i2") + 1000 * i for i in range(5)]
+    order = [0, 3, 1, 2, 4]
+    found = Ragged.of(arrays)[order].to_objects()
+    assert [one.tolist() for one in found] == [arrays[i].tolist() for i in order]

@@ -43,14 +43,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
-
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, check_known
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, native
-from labeled.formats.region import Array, Ints
+from labeled.formats.region import Array
 from labeled.ragged import RaggedReader
-from labeled.ragged.flat import AnyRows, Flat, check_sizes, elements_of, offsets_of
 
 
 @dataclass(frozen=True)
@@ -171,56 +168,13 @@ class Format:
         return path.lower().endswith(self.suffixes)
 
 
-class ExampleReader:
-    """Examples of one source; a :class:`~labeled.ragged.RaggedReader` but for reading them.
-
-    A format implements ``_found`` and ``_read``. Nothing is opened before they are called.
-    """
-
-    kind: str = ""
-    why: str = ""
-    chunk_rows = 1
+class ExampleReader(RaggedReader):
+    """Examples of one source of a file. Nothing is opened before they are asked for."""
 
     def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
         self.source, self.io, self.where = source, io, source.where
         self.n_rows, self.n_axes = source.n_rows, len(source.dims) - 1
         self.dtype = native(source.dtype) if source.cf is None else source.cf.dtype
-
-    def shapes(self, rows: AnyRows) -> Ints:
-        """Return the shapes of examples, checked."""
-        return self._found(rows)[0]
-
-    def sizes(self, rows: AnyRows) -> Ints:
-        """Return how many elements examples have."""
-        return elements_of(self.shapes(rows))
-
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        """Read examples one after another."""
-        shapes, wanted = self._found(rows)
-        sizes = elements_of(shapes)
-        offsets = offsets_of(sizes)
-        self._check_claim(wanted, sizes)
-        out = np.empty(int(offsets[-1]), self.dtype)
-        self._read(wanted, out, offsets[:-1], sizes, threads)
-        return Flat(out, offsets, shapes)
-
-    def read_at(self, rows: AnyRows, out: Array, places: Ints, sizes: Ints) -> Ints:
-        """Read examples of known sizes to their places."""
-        shapes, wanted = self._found(rows)
-        check_sizes(self.where, rows, elements_of(shapes), sizes)
-        self._read(wanted, out, places, sizes, 1)
-        return shapes
-
-    def _found(self, rows: AnyRows) -> tuple[Ints, Any]:
-        """Return the shapes of examples, checked, and what tells ``_read`` which they are."""
-        raise NotImplementedError
-
-    def _check_claim(self, wanted: Any, sizes: Ints) -> None:
-        """Refuse to take memory for examples that a file claims and does not store."""
-
-    def _read(self, wanted: Any, out: Array, places: Ints, sizes: Ints, threads: int) -> None:
-        """Store examples of those sizes at places of `out`."""
-        raise NotImplementedError
 
 
 # what `sources=`, `dims=` and `example_dim=` ask for, alike for every format whose dims come from a

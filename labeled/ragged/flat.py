@@ -119,31 +119,51 @@ class Stored(Protocol):
         """Rows best read by one call, counted from row 0; 1 where any row can be read alone."""
 
 
-class RaggedReader(Stored, Protocol):
+class RaggedReader:
     """Stored examples, read flat. Safe in threads, small in a pickle, holds no file open.
 
     Rows are a range, or int64 in any order with repeats, each within ``0 .. n_rows - 1``.
+
+    A reader implements ``_found`` and ``_read``, from which all else follows.
+
+    Attributes
+    ----------
+    kind, why, chunk_rows
+        As of :class:`Stored`.
+    where : str
+        Source and file, as messages begin.
+    n_axes : int
+        How many axes an example has.
     """
 
-    @property
-    def n_axes(self) -> int:
-        """How many axes an example has."""
-
-    @property
-    def where(self) -> str:
-        """Source and file, as messages begin."""
+    kind: str = ""
+    why: str = ""
+    chunk_rows: int = 1
+    where: str
+    n_rows: int
+    n_axes: int
+    dtype: np.dtype[Any]
 
     def shapes(self, rows: AnyRows) -> Rows:
         """Return the shapes of examples, checked: (len(rows), n_axes)."""
+        return self._found(rows)[0]
 
     def sizes(self, rows: AnyRows) -> Rows:
         """Return how many elements each example has; never more than a shape says."""
+        return elements_of(self.shapes(rows))
 
     def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
         """Return the examples one after another; offsets and shapes are checked.
 
         Several threads decode where a reader can make use of them.
         """
+        shapes, wanted = self._found(rows)
+        sizes = elements_of(shapes)
+        offsets = offsets_of(sizes)
+        self._check_claim(wanted, sizes)
+        out = np.empty(int(offsets[-1]), self.dtype)
+        self._read(wanted, out, offsets[:-1], sizes, threads)
+        return Flat(out, offsets, shapes)
 
     def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
         """Read examples of known sizes, each to its place in `out`; return their shapes.
@@ -153,6 +173,21 @@ class RaggedReader(Stored, Protocol):
         FileFormatError
             If an example has another size; none of its file is written then.
         """
+        shapes, wanted = self._found(rows)
+        check_sizes(self.where, rows, elements_of(shapes), sizes)
+        self._read(wanted, out, places, sizes, 1)
+        return shapes
+
+    def _found(self, rows: AnyRows) -> tuple[Rows, Any]:
+        """Return the shapes of examples, checked, and what tells ``_read`` which they are."""
+        raise NotImplementedError
+
+    def _check_claim(self, wanted: Any, sizes: Rows) -> None:
+        """Refuse to take memory for examples that a file claims and does not store."""
+
+    def _read(self, wanted: Any, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
+        """Store examples of those sizes at places of `out`."""
+        raise NotImplementedError
 
 
 def check_sizes(where: str, rows: AnyRows, found: Rows, sizes: Rows) -> None:
@@ -165,39 +200,23 @@ def check_sizes(where: str, rows: AnyRows, found: Rows, sizes: Rows) -> None:
         )
 
 
-class FlatRows:
-    """Examples in memory; follows :class:`RaggedReader`."""
+class FlatRows(RaggedReader):
+    """Examples in memory."""
 
-    kind, why, chunk_rows = "memory", "loaded", 1
+    kind, why = "memory", "loaded"
 
     def __init__(self, flat: Flat, where: str = "a ragged array in memory") -> None:
         self.flat, self.where, self.dtype = flat, where, flat.values.dtype
         self.n_rows, self.n_axes = map(int, flat.shapes.shape)
 
-    def shapes(self, rows: AnyRows) -> Rows:
-        return self.flat.shapes[_index(rows)]
+    def _found(self, rows: AnyRows) -> tuple[Rows, Rows]:
+        which: Any = rows
+        if isinstance(rows, range) and rows.step > 0:  # NumPy would list it number by number
+            which = slice(rows.start, rows.stop, rows.step)
+        return self.flat.shapes[which].copy(), self.flat.offsets[:-1][which]
 
-    def sizes(self, rows: AnyRows) -> Rows:
-        return np.diff(self.flat.offsets)[_index(rows)]
-
-    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
-        """Copy examples to their places; see :class:`RaggedReader`."""
-        starts = self.flat.offsets[np.asarray(rows, np.int64)]
-        check_sizes(self.where, rows, self.sizes(rows), sizes)
-        copy_segments(out, places, self.flat.values, starts, sizes)
-        return self.shapes(rows)
-
-    def read_flat(self, rows: AnyRows, threads: int = 1) -> Flat:
-        values, edges = self.flat.values, self.flat.offsets
-        shapes = self.shapes(rows).copy()
-        if isinstance(rows, range) and rows.step == 1 and len(rows):
-            part = edges[rows.start : rows.stop + 1]
-            return Flat(values[part[0] : part[-1]].copy(), part - part[0], shapes)
-        listed = np.asarray(rows, np.int64)
-        offsets = offsets_of(edges[listed + 1] - edges[listed])
-        out = np.empty(int(offsets[-1]), values.dtype)
-        copy_segments(out, offsets[:-1], values, edges[listed], np.diff(offsets))
-        return Flat(out, offsets, shapes)
+    def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
+        copy_segments(out, places, self.flat.values, wanted, sizes)
 
 
 def offsets_of(sizes: Rows) -> Rows:
@@ -216,12 +235,19 @@ def offsets_of(sizes: Rows) -> Rows:
 def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: Rows) -> None:
     """Copy segments of a flat array to places of another: ``out[p:p + n] = source[s:s + n]``.
 
-    Compiled loops do it without the GIL where these are at hand. Else short segments are copied
-    by index, others one by one; as bytes unless they are very long, which takes two thirds of the
-    time and lets no other thread run Python meanwhile: to get the lock back for each of many
-    segments would take longer than to copy them.
+    Segments that lie end to end, here and there, are copied at once. Compiled loops copy others
+    without the GIL where these are at hand. Else short segments are copied by index, others one by
+    one; as bytes unless they are very long, which takes two thirds of the time and lets no other
+    thread run Python meanwhile: to get the lock back for each of many segments would take longer
+    than to copy them.
     """
     total, item = int(sizes.sum()), out.itemsize
+    if not total:
+        return
+    packed = _follow(places, sizes, total)
+    if packed and _follow(starts, sizes, total):
+        out[places[0] : places[0] + total] = source[starts[0] : starts[0] + total]
+        return
     to: Any = out
     there: Any = source
     plain = out.dtype == source.dtype and not out.dtype.hasobject
@@ -231,7 +257,6 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
             loops = importlib.import_module("labeled.permute.kernels")
             if loops.copy_segments(to, places * item, there, starts * item, sizes * item):
                 return
-    packed = bool((places[1:] - places[:-1] == sizes[:-1]).all())
     if total >= MANY_ELEMENTS * len(sizes):
         if to is out or total * item > len(sizes) << 16:  # long: other threads may run
             to, there, item = out, source, 1
@@ -248,6 +273,13 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
             out[places[a] : places[a] + len(taken)] = taken
         else:
             out[spread(places[a:b], sizes[a:b])] = taken
+
+
+def _follow(starts: Rows, sizes: Rows, total: int) -> bool:
+    """Whether segments lie end to end; a look at the ends says so of most that do not."""
+    if int(starts[-1] - starts[0]) != total - int(sizes[-1]):
+        return False
+    return bool((starts[1:] - starts[:-1] == sizes[:-1]).all())
 
 
 def block_cuts(sizes: Rows, limit: int) -> list[int]:
@@ -293,9 +325,3 @@ def sizes_of(shapes: Rows, rows: AnyRows, where: str, itemsize: int = 1) -> Rows
             "correct the shapes in the file, or leave the source out"
         )
     return elements_of(shapes)
-
-
-def _index(rows: AnyRows) -> slice | Rows:
-    if isinstance(rows, range) and rows.step > 0:
-        return slice(rows.start, rows.stop, rows.step)
-    return np.asarray(rows, np.int64)

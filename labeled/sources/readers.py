@@ -15,10 +15,9 @@ from dask.local import get_sync
 from dask.optimization import cull
 
 from labeled.errors import ArrayError, ReadError, is_interrupt
-from labeled.formats.format import ExampleReader
 from labeled.formats.reader import ByteRanges, Cost, Joined, MemoryReader, row_nbytes
 from labeled.formats.reader import Rows as FileRows
-from labeled.ragged.flat import AnyRows, Array, Rows
+from labeled.ragged.flat import AnyRows, Array, RaggedReader, Rows
 from labeled.spaces.arrays import cast
 
 # size that "auto" aims at: small enough that a few blocks at a time fit anywhere
@@ -37,11 +36,11 @@ def cost_of(reader: Any, rows: Rows) -> Cost:
 
 
 # a reader of some examples, what tells it which these are, and which of all they are
-InOneFile = tuple[ExampleReader, Any, Rows]
+InOneFile = tuple[RaggedReader, Any, Rows]
 
 
-class JoinedRagged(Joined, ExampleReader):
-    """Readers of ragged sources one after another; follows ``RaggedReader``."""
+class JoinedRagged(Joined, RaggedReader):
+    """Readers of ragged sources one after another."""
 
     def __init__(self, readers: Sequence[Any]) -> None:
         super().__init__(readers)
