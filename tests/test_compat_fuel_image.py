@@ -154,6 +154,8 @@ def test_images_are_turned():
     pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     half = SimpleNamespace(uniform=lambda low, high: high)  # by 180 degrees
     assert_array_equal(first(Random2DRotation(batches(EQUAL), rng=half)), EQUAL[..., ::-1, ::-1])
+    none = Random2DRotation(batches(EQUAL)).transform_source_batch(EQUAL[:0], "x")
+    assert (none.shape, none.dtype) == (EQUAL[:0].shape, EQUAL.dtype)
     found = first(Random2DRotation(batches(IMAGES), math.pi / 4))
     assert [image.shape for image in found] == SHAPES
     for wrong in (0, -1, 4):

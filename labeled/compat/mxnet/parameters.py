@@ -20,6 +20,8 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
+import numpy as np
+
 from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
@@ -37,10 +39,7 @@ REQUIRED = object()  # marks a parameter without a default
 
 def integer_of(text: str) -> int:
     """Read a whole number of 32 bits, as every version kept them."""
-    found = int(text)
-    if not -(1 << 31) <= found < 1 << 31:
-        raise OverflowError(text)
-    return found
+    return int(np.int32(text))
 
 
 def number_of(text: str) -> float:

@@ -203,8 +203,9 @@ class Random2DRotation(_Images):
         images: list[Any] = super().transform_source_batch(source_batch, source_name)
         if not isinstance(source_batch, np.ndarray):
             return images
-        alike = source_batch.dtype != object
-        return np.stack(images) if alike else np.fromiter(images, object, len(images))
+        if source_batch.dtype == object:
+            return np.fromiter(images, object, len(images))
+        return np.asarray(images, source_batch.dtype).reshape(source_batch.shape)
 
     def _changed(self, image: Any) -> Any:
         angle = self.rng.uniform(-self.maximum_rotation, self.maximum_rotation)
