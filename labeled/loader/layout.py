@@ -24,16 +24,9 @@ from labeled.permute.plan import result_dtype
 from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
 from labeled.sources.source import Array, Rows, Source
-from labeled.spaces import (
-    CompiledSpecs,
-    DataSpecsMapping,
-    IndexSpace,
-    SourceInfo,
-    Space,
-    compile_specs,
-)
+from labeled.spaces import DataSpecsMapping, IndexSpace, SourceInfo, Space, compile_specs
 from labeled.spaces.arrays import value_for, why_not_cast
-from labeled.spaces.specs import Cast, check_factor
+from labeled.spaces.specs import Cast, CompiledSpecs, check_factor
 from labeled.transforms.pipeline import part_of
 from labeled.transforms.running import CompiledPipeline, Forms
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
