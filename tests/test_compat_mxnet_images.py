@@ -112,7 +112,7 @@ def test_every_parameter_makes_what_was_recorded(folder, version, name):
 )
 def test_words_of_later_versions_are_unknown(folder, version, later):
     make(folder, version, **{later: 3})
-    with pytest.raises(OptionError, match=f"no parameter '{later}'"):
+    with pytest.raises(OptionError, match=f"no option '{later}'"):
         make(folder, version, strict=True, **{later: 3})
 
 

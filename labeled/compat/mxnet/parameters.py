@@ -22,7 +22,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from labeled.errors import FileFormatError, LoaderError, OptionError, did_you_mean
+from labeled._validation import check_keywords
+from labeled.errors import FileFormatError, LoaderError
 
 Version = Literal["seed", "0.9.5", "1.9.1"]
 VERSIONS: tuple[Version, ...] = ("seed", "0.9.5", "1.9.1")
@@ -181,10 +182,8 @@ def read_parameters(
         raise LoaderError(f"version={version!r} is none of {', '.join(map(repr, VERSIONS))}")
     table, age = TABLES[iterator], RULES.index(rules)
     known = [name for name, one in table.items() if RULES.index(one.since) <= age]
-    for name in given:
-        if strict and name not in known:
-            hint = did_you_mean(name, known, limit=99)
-            raise OptionError(f"{iterator} has no parameter {name!r}; {hint}")
+    if strict:
+        check_keywords(iterator, given, known)
     found = {name: one.default for name, one in table.items()}
     for name in known:
         value = given.get(name)
