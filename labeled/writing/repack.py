@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -49,6 +48,7 @@ from labeled.writing.source import (
     BLOCK_BYTES,
     Block,
     Examples,
+    Read,
     SourceToWrite,
     ragged_datasets,
     read_by,
@@ -380,17 +380,14 @@ class StoredSources:
         """Return a source of examples of different shapes."""
         reader: RaggedReader = open_ragged(source)
         shapes = reader.shapes(range(source.n_rows))
-        lock, laid = threading.Lock(), list[RaggedReader]()
 
-        def values(start: int, stop: int) -> Array:
-            with lock:
-                if not laid:
-                    laid.append(reader if self.order is None else self._laid_flat(reader, shapes))
-            return laid[0].read_flat(self._rows(start, stop)).values
+        def opened() -> Read:
+            laid = reader if self.order is None else self._laid_flat(reader, shapes)
+            return lambda start, stop: laid.read_flat(self._rows(start, stop)).values
 
         attrs = {k: v for k, v in source.attrs.items() if k not in ATTRIBUTES}
         moved = shapes if self.order is None else shapes[self.order]
-        return Examples(reader.dtype, moved, source.dims, attrs, values)
+        return Examples(reader.dtype, moved, source.dims, attrs, opened)
 
     def _laid_flat(self, reader: RaggedReader, shapes: Any) -> FlatRows:
         """Return examples, in the order of the file, whose values are in a temporary file."""

@@ -374,8 +374,9 @@ class Examples:
     shapes : int64 (n, axes of an example)
     dims : tuple of str
         The example dim, then one an axis; ``""`` for an axis without a name.
-    values : callable
-        Returns the elements of examples start to stop, end to end.
+    opened : callable
+        Returns what reads the elements of examples start to stop, end to end; called once, when
+        they are written.
     encode : callable, optional
         Turns times into the numbers that are stored.
     """
@@ -384,7 +385,7 @@ class Examples:
     shapes: Rows
     dims: tuple[str, ...]
     attrs: Mapping[str, Any]
-    values: Read
+    opened: Callable[[], Read]
     encode: Encode | None = None
 
 
@@ -440,7 +441,7 @@ def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None)
         def flat_values(start: int, stop: int) -> Any:
             return value[start:stop].flat(threads=1).values
 
-        made = Examples(value.dtype, value.shapes, found, value.attrs, flat_values)
+        made = Examples(value.dtype, value.shapes, found, value.attrs, lambda: flat_values)
     else:
         made = _listed(where, value)
     dtype, encode, decoding = stored_as(where, made.dtype)
@@ -468,7 +469,7 @@ def _listed(where: str, value: Any) -> Examples:
         pieces = [array.reshape(-1) for array in arrays[start:stop]]
         return np.concatenate(pieces, dtype=dtype, casting="unsafe")
 
-    return Examples(dtype, shapes, (outer, *inner), attrs, values)
+    return Examples(dtype, shapes, (outer, *inner), attrs, lambda: values)
 
 
 def _example(where: str, one: Any) -> Array:
@@ -522,17 +523,19 @@ def ragged_datasets(
 
 def _value_blocks(examples: Examples, edges: Rows, n_before: int, rows: int) -> Iterator[Block]:
     """Cut values where examples end; one long example may exceed `rows` values."""
+    values = examples.opened()
     for a, b in pairwise(block_cuts(np.diff(edges), rows)):
-        read = partial(examples.values, a, b)
+        read = partial(values, a, b)
         yield Block(int(edges[a]), int(edges[b]), read, None, examples.shapes[a:b], n_before + a)
 
 
 def _row_blocks(examples: Examples, n_bytes: Rows, rows: int) -> Iterator[Block]:
     """Cut rows of variable length."""
+    values, sizes = examples.opened(), elements_of(examples.shapes)
+
+    def read(start: int, stop: int) -> Array:
+        some = sizes[start:stop]
+        return Flat(values(start, stop), offsets_of(some), some[:, None]).examples()
+
     for a, b in pairwise(block_cuts(np.maximum(n_bytes, -(-BLOCK_BYTES // rows)), BLOCK_BYTES)):
-        yield Block(a, b, partial(_rows, examples, a, b), None, examples.shapes[a:b])
-
-
-def _rows(examples: Examples, start: int, stop: int) -> Array:
-    sizes = elements_of(examples.shapes[start:stop])
-    return Flat(examples.values(start, stop), offsets_of(sizes), sizes[:, None]).examples()
+        yield Block(a, b, partial(read, a, b), None, examples.shapes[a:b])
