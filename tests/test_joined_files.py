@@ -124,6 +124,8 @@ def test_datasets_are_joined_by_the_sources_that_were_selected(tmp_path):
     assert joined["y"].values.tolist() == [0, -1, -2] * 3 + [-2, 0]
     named = labeled.open_dataset(tmp_path / "two.hdf5", sources=["y", "x"])
     assert labeled.concat([parts[0], named])["x"].values.tolist() == [0, 1, 2] * 2
+    with pytest.raises(UnknownNameError, match=r"'w' in .* and 1 more file is not selected"):
+        labeled.concat([parts[1], parts[1]])["w"]
 
 
 def test_a_few_rows_of_many_files_cost_as_much_as_of_few(tmp_path):

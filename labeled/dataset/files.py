@@ -431,8 +431,7 @@ def _facts(file: FileHeader, first: FileHeader) -> Iterator[tuple[str, Any]]:
         yield f"{what}: all examples", "all alike" if one.ragged is None else "different"
         yield f"{what}: dims", one.dims
         yield f"{what}: row shape", one.row_shape
-        yield f"{what}: dtype", one.dtype
-        yield f"{what}: dtype of rows", vlen_base(one.dtype)
+        yield f"{what}: dtype", vlen_base(one.dtype) or one.dtype
         yield f"{what}: decoded dtype", decoded_dtype(one)
         if one.ragged is not None:
             yield f"{what}: scale, offset, fill value or units", repr(one.cf)

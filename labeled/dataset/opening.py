@@ -198,8 +198,10 @@ def concat(datasets: Iterable[Dataset | Path]) -> Dataset:
     first = parts[0]
     for other in parts[1:]:
         _check_joinable(first, other)
-    # what select() chose may be all that files share
-    options = replace(first.files.options, sources=first.sources)
+    options = first.files.options
+    held = [(one.files.options.sources, set(one.files.known.sources)) for one in parts]
+    if any(one != held[0] for one in held):  # what select() chose may be all that files share
+        options = replace(options, sources=first.sources)
     paths = tuple(path for part in parts for path in part.files.paths)
     names = tuple(name for part in parts for name in part.files.names)
     with warnings.catch_warnings():  # each file warned about its axes when it was opened
