@@ -134,6 +134,17 @@ def test_random_state_is_seed(ds):
         ds.train_test_split(seed=1, random_state=1)
 
 
+def test_progress_ends_where_all_is_done(tmp_path, capsys):
+    rows = {"x": np.zeros((100_001, 8), "u1"), "y": np.arange(100_001)}
+    path = labeled.write(tmp_path / "a.hdf5", rows, progress=True)
+    labeled.verify(path, progress=True)
+    labeled.repack(path, tmp_path / "b.hdf5", progress=True)
+    shown = capsys.readouterr().err.split("\r")
+    last = {line.split(":")[0]: line for line in shown if ":" in line}
+    assert len(last) == 3
+    assert all(": 100%|" in line for line in last.values())
+
+
 def test_progress_shows_the_batches_of_each_epoch(ds, capsys):
     loader = ds.batches(8, progress=True)
     assert len(list(loader)) == 4

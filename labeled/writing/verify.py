@@ -145,10 +145,11 @@ def differences_of(
             step, run = max(most // max(source.row_bytes * sums.rows, 1), 1), pool.map
             if source.dtype.kind == "O":  # rows of any length, read within HDF5's lock
                 step, run = 1, map  # type: ignore[assignment]
-            numbers = range(len(sums.values))
+            numbers, left = range(len(sums.values)), min(sums.n_rows, source.n_rows)
             for differences in run(check, [numbers[i : i + step] for i in numbers[::step]]):
                 found += differences
-                advance(source.row_bytes * sums.rows * step)
+                advance(source.row_bytes * min(left, sums.rows * step))
+                left -= min(left, sums.rows * step)
             if sums.n_rows != source.n_rows:
                 few, many = sorted((sums.n_rows, source.n_rows))
                 words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
