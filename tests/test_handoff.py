@@ -251,6 +251,10 @@ def test_dtypes_of_tensorflow_are_known(ds):
     batch = next(iter(ds.batches(4, dtype={"features": theirs}, output="numpy")))
     np.testing.assert_array_equal(batch["features"], DATA["features"][:4].astype("f4"))
     assert batch["features"].dtype == "f4"
+    specs = (ds.spaces["features"], "features")
+    rows = next(iter(ds.batches(4, specs=specs, dtype=theirs, output="numpy")))
+    np.testing.assert_array_equal(rows, batch["features"])
+    assert rows.dtype == "f4"
 
 
 @pytest.mark.parametrize("library", ["torch", "jax", "tensorflow"])

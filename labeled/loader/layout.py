@@ -25,7 +25,7 @@ from labeled.ragged.value import fill_of, padded
 from labeled.selection import Selection
 from labeled.sources.source import Array, Rows, Source
 from labeled.spaces import DataSpecsMapping, IndexSpace, SourceInfo, Space, compile_specs
-from labeled.spaces.arrays import value_for, why_not_cast
+from labeled.spaces.arrays import numpy_dtype, value_for, why_not_cast
 from labeled.spaces.specs import Cast, CompiledSpecs, check_factor
 from labeled.transforms.pipeline import part_of
 from labeled.transforms.running import CompiledPipeline, Forms
@@ -109,25 +109,11 @@ def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
 
 
 def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
-    """Return what was asked for as a dtype, None as None; torch's have names of NumPy's."""
-    if value is None:
-        return None
-    wanted = getattr(value, "as_numpy_dtype", value)  # of TensorFlow's
-    if type(value).__module__ == "torch":
-        wanted = str(value).removeprefix("torch.")
+    """Return what was asked for as a dtype, None as None."""
     try:
-        found: np.dtype[Any] = np.dtype(wanted)
-        why = "it is of several values" if found.subdtype or found.fields else ""
-    except (TypeError, ValueError) as error:
-        why = str(error)
-    if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
-        why = (
-            "NumPy has none of that name; take float32, and cast where the model is: "
-            "x.to(torch.bfloat16) or torch.autocast, x.astype(jax.numpy.bfloat16)"
-        )
-    if why:
-        raise LoaderError(f"{source.where}: dtype={value!r} is not a dtype: {why}")
-    return found
+        return None if value is None else numpy_dtype(value)
+    except SpaceError as error:
+        raise LoaderError(f"{source.where}: {error}") from None
 
 
 def _factor(source: Source, dtype: np.dtype[Any] | None, option: str, value: Any) -> Any:

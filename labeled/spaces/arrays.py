@@ -69,13 +69,36 @@ def as_dtype(dtype: DTypeLike | None) -> np.dtype[Any] | None:
     """
     if dtype is None:
         return None
-    try:
-        found = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise SpaceTypeError(f"dtype {dtype!r} is not a dtype: {error}") from error
+    found = numpy_dtype(dtype)
     if found.kind not in _RANK:
         raise SpaceTypeError(f"a space's dtype is bool, integer, float or complex, not {found}")
     return found.newbyteorder("=")
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype of any library as NumPy's; torch's have names of NumPy's.
+
+    Raises
+    ------
+    SpaceTypeError
+        If it is none, or one of several values.
+    """
+    wanted = getattr(dtype, "as_numpy_dtype", dtype)  # of TensorFlow's
+    if type(dtype).__module__ == "torch":
+        wanted = str(dtype).removeprefix("torch.")
+    try:
+        found: np.dtype[Any] = np.dtype(wanted)
+        why = "it is of several values" if found.subdtype or found.fields else ""
+    except (TypeError, ValueError) as error:
+        why = str(error)
+    if isinstance(wanted, str) and wanted == "bfloat16":  # known once JAX is imported
+        why = (
+            "NumPy has none of that name; take float32, and cast where the model is: "
+            "x.to(torch.bfloat16) or torch.autocast, x.astype(jax.numpy.bfloat16)"
+        )
+    if why:
+        raise SpaceTypeError(f"dtype={dtype!r} is not a dtype: {why}")
+    return found
 
 
 def why_not_cast(
