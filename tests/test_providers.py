@@ -244,8 +244,8 @@ def test_targets_that_do_not_fit_are_refused_before_anything_is_copied(targets, 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        (([IMAGES], [LABELS]), "arrays by name, not list; say {'data': array}"),
-        (({"x": IMAGES}, LABELS), "arrays by name, not ndarray"),
+        (([IMAGES], [LABELS]), "takes mappings from name to array, found"),
+        (({"x": IMAGES}, LABELS), "takes mappings from name to array, found"),
         (({"x": np.ones(3)}, {"y": np.ones(4)}), "different numbers of samples"),
         (({}, {"y": np.ones(4)}), "at least one array of data"),
         (({"y": np.ones(4)}, {}, 5), "count_samples=5 is more than the batch size, 4"),

@@ -54,10 +54,9 @@ class DataBatch:
     axes: BatchAxis = "first"
 
     def __post_init__(self) -> None:
-        for named in (self.named_data, self.named_label):
-            if not isinstance(named, Mapping):
-                wrong = f"a batch takes arrays by name, not {type(named).__name__}"
-                raise ArrayError(f"{wrong}; say {{'data': array}}")
+        given: tuple[Any, Any] = (self.named_data, self.named_label)
+        if not all(isinstance(named, Mapping) for named in given):
+            raise ArrayError(f"a batch takes mappings from name to array, found {given!r:.60}")
         if not self.named_data:
             raise ArrayError("a batch needs at least one array of data")
         for name in self.named_data.keys() & self.named_label.keys():
