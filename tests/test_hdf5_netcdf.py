@@ -269,6 +269,7 @@ NARROWED = {"scale_factor": np.float32(0.1), "_FillValue": np.float64(1.1)}
 @example((np.array([[1.1] * 3] * 4), {**NARROWED, "missing_value": np.float64(2.5)}))
 @example((np.array([[2.5, 2, 1.1]] * 4), {**NARROWED, "missing_value": np.float64(2.5)}))
 @example((np.array([[5e-324] * 3] * 4), {**NARROWED, "missing_value": np.float64(5e-324)}))
+@example((np.array([[3, 1, 2]] * 4), {"_FillValue": np.float64(1.1), "missing_value": np.int64(3)}))
 @given(cf_variables())
 def test_decoding_agrees_with_xarray_bit_for_bit(
     tmp_path_factory: Any, variable: tuple[np.ndarray, Any]

@@ -102,7 +102,7 @@ class CF:
     # the attributes that tell how; they keep the dtype they have in the file, on which rounding
     # depends
     attrs: tuple[tuple[str, Any], ...] = ()
-    fills: tuple[Any, ...] = ()  # further fill values, where there are several
+    fills: tuple[Any, ...] = ()  # values that stand for nothing, as they are read
 
     @property
     def changes_values(self) -> bool:
