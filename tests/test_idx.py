@@ -152,7 +152,10 @@ def test_names_of_axes_can_be_given(tmp_path):
     assert given.dims["data"] == ("n", "height", "x")
     four = write(tmp_path / "b-idx4-ubyte", np.zeros((4, 8, 8, 3), "u1"))
     assert labeled.open_dataset(four).dims["data"] == ("batch", "height", "width", "channel")
-    for dims, words in ((("n", "x"), "names 2 axes, but"), (("x", "y", "x"), "each axis diff")):
+    for dims, words in (
+        (("n", "x"), "has 3 axes, batch, height, width; pass"),
+        (("x", "y", "x"), "twice, .*; rename one"),
+    ):
         with pytest.raises(DimsError, match=words):
             labeled.open_dataset(path, dims={"data": dims})
     with pytest.raises(UnknownNameError, match=r"dims= names 'date', .* did you mean 'data'"):

@@ -331,7 +331,7 @@ def _side_by_side(paths: Names, options: Options, stamps: Stamps, names: Names) 
                 f"{sorted(catalog.sources)}; name files with one source each, or open it by itself"
             )
         (source,) = catalog.sources.values()
-        dims = dims_of(name, source.file_dims, replace(options, example_dim=None), repr(path))
+        dims = dims_of(name, source.file_dims, replace(options, example_dim=None), path)
         renamed = tuple(replace(one, name=name, dims=dims, coords=()) for one in source.headers)
         sources[name], rows[name] = Source.of(renamed, options.io), [one.n_rows for one in renamed]
         if headers and catalog.splits.keys() != splits.keys():

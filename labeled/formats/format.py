@@ -177,8 +177,7 @@ class ExampleReader(RaggedReader):
         self.dtype = native(source.dtype) if source.cf is None else source.cf.dtype
 
 
-# what `sources=`, `dims=` and `example_dim=` ask for, alike for every format whose dims come from a
-# rule and not from the file
+# what `sources=`, `dims=` and `example_dim=` ask for
 
 
 def chosen_sources(there: Collection[str], options: Options, where: str) -> tuple[str, ...]:
@@ -203,7 +202,7 @@ def check_once(argument: str, sources: Iterable[str]) -> None:
             raise UnknownNameError(f"{argument} names {name!r} twice; name each source once")
 
 
-def dims_of(name: str, default: tuple[str, ...], options: Options, where: str) -> tuple[str, ...]:
+def dims_of(name: str, default: tuple[str, ...], options: Options, path: str) -> tuple[str, ...]:
     """Return the dims of a source: as asked for, else `default`.
 
     Raises
@@ -212,25 +211,101 @@ def dims_of(name: str, default: tuple[str, ...], options: Options, where: str) -
         If they are too many, too few, or not all different.
     """
     own = options.example_dim
-    dims = default if own is None else (own, *default[1:])
-    given: tuple[str | None, ...] = dict(options.dims).get(name, dims)
-    if len(given) != len(default):
-        raise DimsError(
-            f"dims={{{name!r}: {given}}} names {len(given)} axes, but source {name!r} in {where} "
-            f"has {len(default)}: {default}"
-        )
-    dims = tuple(old if new is None else new for new, old in zip(given, dims, strict=True))
-    if len(set(dims)) < len(dims):
-        raise DimsError(
-            f"source {name!r} in {where} would have the dims {dims}; name each axis differently, "
-            f"with dims={{{name!r}: ...}}"
-        )
+    found = default if own is None else (own, *default[1:])
+    dims, _ = name_dims(path, name, found, dict(options.dims).get(name), has_labels=False)
     if own is not None and dims[0] != own:
         raise DimsError(
             f"example_dim={own!r} is not the first of dims={dims} given for source {name!r}; axis "
             "0 counts the examples"
         )
     return dims
+
+
+TO_WRITE = "the file to write"  # what messages call a file that is not there yet
+
+Names = Sequence[str | None]  # names that a user gives to axes; None leaves an axis to the file
+
+
+def default_name(source: str, axis: int) -> str:
+    """Return the name of an axis that has none in the file.
+
+    Examples
+    --------
+    >>> default_name("features", 0), default_name("camera/left", 2)
+    ('batch', 'left_axis_2')
+    """
+    return "batch" if axis == 0 else f"{source.rpartition('/')[2]}_axis_{axis}"
+
+
+def name_dims(
+    where: str,
+    source: str,
+    found: Sequence[str],
+    given: Names | None = None,
+    *,
+    has_labels: bool = True,
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Name every axis of a source, and return which axes had no name.
+
+    Parameters
+    ----------
+    where : str
+        The file, for messages.
+    source : str
+        Its name, for messages and for the names of unnamed axes.
+    found : names, one an axis
+        What the file says; ``""`` for an axis it does not name.
+    given : names, one an axis, optional
+        What the user says; goes first, and None leaves an axis to the file.
+    has_labels : bool
+        Whether names can be set in the file.
+
+    Returns
+    -------
+    dims : tuple of str
+        All different.
+    unnamed : tuple of int
+        Axes that were named here.
+
+    Raises
+    ------
+    DimsError
+        If names repeat, or `given` does not fit the number of axes.
+
+    Examples
+    --------
+    >>> name_dims("cifar10.hdf5", "features", ("batch", "", "height"))
+    (('batch', 'features_axis_1', 'height'), (1,))
+    """
+    of = "" if where == TO_WRITE else f" of file {where!r}"
+    shown = "" if has_labels else f", {', '.join(found)}"
+    if given is not None and (isinstance(given, str) or len(given) != len(found)):
+        raise DimsError(
+            f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
+            f"which has {len(found)} axes{shown}; pass one name per axis"
+        )
+    names = list(found)
+    for axis, name in enumerate(given or ()):
+        if not isinstance(name, str | None):
+            raise DimsError(f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None")
+        names[axis] = names[axis] if name is None else name
+    dims, unnamed = list[str](), list[int]()
+    for axis, name in enumerate(names):
+        dims.append(name or default_name(source, axis))
+        if not name:
+            unnamed.append(axis)
+    for axis, name in enumerate(dims):
+        if name in dims[:axis]:
+            proposed = (*dims[:axis], default_name(source, axis), *dims[axis + 1 :])
+            twice = f"has the dim {name!r} twice, as axis {dims.index(name)} and axis {axis}"
+            remedy = f"dims={{{source!r}: {proposed}}}"
+            if where == TO_WRITE or not has_labels:
+                raise DimsError(f"source {source!r}{of} {twice}; rename one, with {remedy}")
+            raise DimsError(
+                f"source {source!r} in {where!r} {twice}; its labels are {tuple(names)}. Set "
+                f"f[{source!r}].dims[{axis}].label in the file, or pass {remedy} when opening it"
+            )
+    return tuple(dims), tuple(unnamed)
 
 
 def all_rows(sources: dict[str, SourceHeader]) -> dict[str, dict[str, Rows]]:

@@ -229,7 +229,7 @@ def _read_header(name: str, path: str, options: Options) -> SourceHeader:
         key="",
         shape=shape,
         dtype=dtype,
-        dims=dims_of(name, default_dims(shape), options, repr(stamp.path)),
+        dims=dims_of(name, default_dims(shape), options, stamp.path),
         offset=offset,
         stored_bytes=stamp.size,
         format="idx",

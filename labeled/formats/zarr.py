@@ -92,7 +92,7 @@ def _file_header(path: str, options: Options) -> FileHeader:
     along = {n for n in headers.keys() - scales if headers[n].dims[:1] == (example_dim,)}
     sources, unnamed = {}, {}
     for name in chosen_sources(along, options, repr(path)):
-        names = dims_of(name, headers[name].dims, options, repr(path))
+        names = dims_of(name, headers[name].dims, options, path)
         lengths = zip(names, headers[name].shape, strict=True)
         coords = tuple(sorted(n for n, k in lengths if n in scales and headers[n].shape == (k,)))
         sources[name] = replace(headers[name], dims=names, coords=coords)

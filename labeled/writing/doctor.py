@@ -27,11 +27,12 @@ from dask.utils import format_bytes
 from labeled._validation import check_arguments
 from labeled.display.text import table
 from labeled.errors import LabeledWarning, LoaderError, NotYetError, SplitError
+from labeled.formats.format import default_name
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_by_hdf5
 from labeled.formats.hdf5.format import scan
-from labeled.formats.hdf5.labels import default_name, likely_dims
+from labeled.formats.hdf5.labels import likely_dims
 from labeled.formats.hdf5.reader import open_reader
 from labeled.formats.hdf5.safety import stored_bytes
 from labeled.formats.header import FileHeader, SourceHeader

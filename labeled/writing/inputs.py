@@ -21,7 +21,7 @@ from labeled.device import adopted, has_dlpack
 from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, check_known, listed, warn
 from labeled.formats.cf import FILLS, PACKED, cf_of, decode
-from labeled.formats.hdf5.labels import TO_WRITE, name_dims
+from labeled.formats.format import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.writing import Coordinate, check_name, storable
 from labeled.formats.header import vlen_base

@@ -29,7 +29,7 @@ import xarray as xr
 from labeled.device import adopted, has_dlpack
 from labeled.errors import ArrayError, DimsError
 from labeled.formats.cf import FILLS, time_attrs
-from labeled.formats.hdf5.labels import TO_WRITE, name_dims
+from labeled.formats.format import TO_WRITE, name_dims
 from labeled.formats.hdf5.metadata import member_names, ragged_attrs
 from labeled.formats.hdf5.writing import Coordinate, storable, storable_text, vlen_dtype
 from labeled.formats.memory import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes

@@ -152,7 +152,7 @@ def _file_header(
             key=str(chosen[name]),
             shape=(index.n_rows, *shape),
             dtype=dtype,
-            dims=dims_of(name, dims, options, repr(stamp.path)),
+            dims=dims_of(name, dims, options, stamp.path),
             attrs=attrs,
             storage="chunked",
             chunks=(index.block_rows, *shape),

@@ -40,10 +40,10 @@ import h5py
 import numpy as np
 
 from labeled.errors import LabeledError, UnsafeFileError
-from labeled.formats.format import Options
+from labeled.formats.format import Names, Options
 from labeled.formats.hdf5 import labels, safety
 from labeled.formats.hdf5.dtypes import ItemPart, columns_of, item_of, varies, why_not_a_source
-from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Names, Scale, Scales
+from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale, Scales
 from labeled.formats.hdf5.metadata import OWN
 from labeled.formats.hdf5.safety import FoundObject, NotThereError, address, find, to_text
 from labeled.formats.header import FileStamp, SourceHeader

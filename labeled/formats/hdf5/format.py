@@ -34,13 +34,12 @@ from labeled.errors import (
 )
 from labeled.formats.bytesource import check_same, stamp_of
 from labeled.formats.cf import named_coordinates
-from labeled.formats.format import Format, Head, Options, all_rows, check_once
+from labeled.formats.format import Format, Head, Names, Options, all_rows, check_once
 from labeled.formats.hdf5 import arrays, labels, safety
 from labeled.formats.hdf5.arrays import ArrayInfo, Opening
 from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.fuel import TABLE, arrays_in_table, read_table, splits_of
 from labeled.formats.hdf5.headers import Described, add_scales, decoded, describe, with_coordinates
-from labeled.formats.hdf5.labels import Names
 from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged

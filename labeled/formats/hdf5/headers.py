@@ -24,6 +24,7 @@ import numpy as np
 from labeled.display.text import class_names_of
 from labeled.errors import FileFormatError
 from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
+from labeled.formats.format import default_name, name_dims
 from labeled.formats.hdf5 import dtypes, labels, metadata
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale
@@ -224,7 +225,7 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
     elif base is not None:
         names += [""] if len(axes) == 1 else []
         ragged["ragged"] = f"every example is a row of {base} of its own length (vlen dtype)"
-    dims, unnamed = labels.name_dims(opening.stamp.path, name, names, given)
+    dims, unnamed = name_dims(opening.stamp.path, name, names, given)
     header = replace(header_of(opening, info, dims), **ragged)
     if ragged:
         unnamed = tuple(axis for axis in unnamed if axis < len(axes))
@@ -250,7 +251,7 @@ def _flat(opening: Opening, info: ArrayInfo) -> Described:
             "with sources=[...]"
         ) from error
     names = metadata.example_dims(info.dataset, n_axes)
-    dims, unnamed = labels.name_dims(opening.stamp.path, name, names, opening.dims.get(name))
+    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     if unnamed:
         opening.faults.append(f"ragged source {name!r} does not name its axes {unnamed}")
     headers = {role: header_of(opening, part) for role, part in parts.items()}
@@ -273,7 +274,7 @@ def _sparse(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Descri
         path = f"{name}/{role}"
         headers[role] = header_of(opening, ArrayInfo(path, path, info.dataset[role]))
     names = [axis.name for axis in info.axes] or ["", ""]
-    dims, unnamed = labels.name_dims(opening.stamp.path, name, names, opening.dims.get(name))
+    dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     data = headers["data"]
     chunk_rows = (data.chunks or (0,))[0] * shape[0] // max(data.n_rows, 1)
     header = replace(
@@ -390,7 +391,7 @@ def add_scales(
                 numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
                 dims = [ids[int(number)] for number in numbers if int(number) in ids]
             if len(dims) != n_axes:
-                dims = [scale.name, *(labels.default_name(scale.name, i) for i in range(1, n_axes))]
+                dims = [scale.name, *(default_name(scale.name, i) for i in range(1, n_axes))]
             key = scale.name if scale.name not in variables else name
             variables[key] = scale_header(opening, key, scale, tuple(dims))
     paths = {scale.path for scale in scales.values()}

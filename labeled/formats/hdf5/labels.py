@@ -21,15 +21,13 @@ import numpy as np
 from labeled.dims import likely_axis, likely_image
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import FILLS
+from labeled.formats.format import default_name
 from labeled.formats.hdf5.dtypes import refers, why_not_a_source
 from labeled.formats.hdf5.safety import address, check_dataset, to_text
 from labeled.formats.header import SourceHeader
 
-Names = Sequence[str | None]  # names that a user gives to axes; None leaves an axis to the file
-
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
-TO_WRITE = "the file to write"  # what messages call a file that is not there yet
 
 MAX_SUGGESTED = 4  # sources for which a warning spells out names of axes
 
@@ -84,17 +82,6 @@ def likely_dims(header: SourceHeader, unnamed: Collection[int]) -> tuple[str, ..
         length = None if header.ragged is not None else header.shape[1]
         inner = (likely_axis(length, header.dtype.kind),)
     return dims if inner is None else ("batch" if 0 in unnamed else dims[0], *inner)
-
-
-def default_name(source: str, axis: int) -> str:
-    """Return the name of an axis that has none in the file.
-
-    Examples
-    --------
-    >>> default_name("features", 0), default_name("camera/left", 2)
-    ('batch', 'left_axis_2')
-    """
-    return "batch" if axis == 0 else f"{source.rpartition('/')[2]}_axis_{axis}"
 
 
 def axes_of(
@@ -158,69 +145,6 @@ def attribute_texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
     if not h5py.h5a.exists(dataset.id, key.encode()):
         return ()
     return tuple(map(to_text, np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()))
-
-
-def name_dims(
-    where: str, source: str, found: Sequence[str], given: Names | None = None
-) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Name every axis of a source, and return which axes had no name.
-
-    Parameters
-    ----------
-    where : str
-        The file, for messages.
-    source : str
-        Its name, for messages and for the names of unnamed axes.
-    found : names, one an axis
-        What the file says; ``""`` for an axis it does not name.
-    given : names, one an axis, optional
-        What the user says; goes first, and None leaves an axis to the file.
-
-    Returns
-    -------
-    dims : tuple of str
-        All different.
-    unnamed : tuple of int
-        Axes that were named here.
-
-    Raises
-    ------
-    DimsError
-        If names repeat, or `given` does not fit the number of axes.
-
-    Examples
-    --------
-    >>> name_dims("cifar10.hdf5", "features", ("batch", "", "height"))
-    (('batch', 'features_axis_1', 'height'), (1,))
-    """
-    of = "" if where == TO_WRITE else f" of file {where!r}"
-    if given is not None and (isinstance(given, str) or len(given) != len(found)):
-        raise DimsError(
-            f"dims={{{source!r}: {given!r}}} does not fit source {source!r}{of}, "
-            f"which has {len(found)} axes; pass one name per axis"
-        )
-    names = list(found)
-    for axis, name in enumerate(given or ()):
-        if not isinstance(name, str | None):
-            raise DimsError(f"dims={{{source!r}: ...}}: {name!r} is not a name; give a str or None")
-        names[axis] = names[axis] if name is None else name
-    dims, unnamed = list[str](), list[int]()
-    for axis, name in enumerate(names):
-        dims.append(name or default_name(source, axis))
-        if not name:
-            unnamed.append(axis)
-    for axis, name in enumerate(dims):
-        if name in dims[:axis]:
-            proposed = (*dims[:axis], default_name(source, axis), *dims[axis + 1 :])
-            twice = f"has the dim {name!r} twice, as axis {dims.index(name)} and axis {axis}"
-            remedy = f"dims={{{source!r}: {proposed}}}"
-            if where == TO_WRITE:
-                raise DimsError(f"source {source!r} {twice}; rename one, with {remedy}")
-            raise DimsError(
-                f"source {source!r} in {where!r} {twice}; its labels are {tuple(names)}. Set "
-                f"f[{source!r}].dims[{axis}].label in the file, or pass {remedy} when opening it"
-            )
-    return tuple(dims), tuple(unnamed)
 
 
 def example_names(

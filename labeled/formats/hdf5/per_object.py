@@ -23,7 +23,7 @@ import numpy as np
 
 from labeled.errors import FileFormatError, UnknownNameError, listed
 from labeled.formats.bytesource import check_same, naming_rows, open_bytes, stamp_of
-from labeled.formats.format import ExampleReader, Options, all_rows, chosen_sources
+from labeled.formats.format import ExampleReader, Options, all_rows, chosen_sources, name_dims
 from labeled.formats.hdf5 import dtypes, labels, safety
 from labeled.formats.hdf5.arrays import matching, name_of
 from labeled.formats.hdf5.filters import describe_missing
@@ -312,7 +312,7 @@ def _header(
             ragged="every example is a dataset of its own shape" if part.shape is None else None,
         )  # fmt: skip
     found = [EXAMPLE if "batch" in inner else "batch", *inner]
-    dims, unnamed = labels.name_dims(stamp.path, name, found, given)
+    dims, unnamed = name_dims(stamp.path, name, found, given)
     return replace(made, dims=dims, storage="records", detail=each), unnamed
 
 

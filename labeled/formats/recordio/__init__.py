@@ -341,7 +341,7 @@ def _source(
         key=name,
         shape=(file.n_rows, *(row_shape or ())),
         dtype=dtypes.get(name, np.dtype(np.uint8)),
-        dims=dims_of(name, known, options, repr(file.stamp.path)),
+        dims=dims_of(name, known, options, file.stamp.path),
         storage="records",
         filters=(ENCODED,) if name == "images" else (),
         stored_bytes=stored_bytes,
