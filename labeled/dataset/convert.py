@@ -56,6 +56,7 @@ from labeled.errors import (
 )
 from labeled.formats import registry
 from labeled.formats.bytesource import is_address, stamp_of, unreadable
+from labeled.formats.format import SPLITS, natural
 from labeled.formats.region import Array
 from labeled.formats.replacing import check_target, explained, part_folder
 from labeled.writing import pictures, tables
@@ -411,7 +412,7 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):
             return _of_npz(path, asked)
-    files = sorted(_files(paths), key=_in_order)
+    files = sorted(_files(paths), key=natural)
     endings = {os.path.splitext(one)[1].lower() for one in files}
     if endings == {".npy"}:
         return _of_npy(files)
@@ -448,17 +449,12 @@ def _files(paths: Sequence[str]) -> list[str]:
     for path in paths:
         if os.path.isdir(path):
             inside = [os.path.join(path, name) for name in os.listdir(path)]
-            splits = [one for one in inside if os.path.basename(one).lower() in pictures.SPLITS]
+            splits = [one for one in inside if os.path.basename(one).lower() in SPLITS]
             own = filter(os.path.isfile, inside)
             found += list(own) or _files([*filter(os.path.isdir, splits)])
         else:
             found += [path] if os.path.exists(path) else glob.glob(path, recursive=True)
     return [path for path in found if os.path.basename(path)[0] not in "._"]
-
-
-def _in_order(path: str) -> list[Any]:
-    """Return what sorts numbers within names as numbers."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path)]
 
 
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
@@ -514,7 +510,7 @@ def _of_npy(paths: Sequence[str]) -> _Origin:
     """Return the arrays of several ``.npy`` files, and the rows of the splits they name."""
     named = {path: _split_and_stem(path) for path in paths}
     given = {split for split, _ in named.values()}
-    splits = [split for split in dict.fromkeys(pictures.SPLITS.values()) if split in given]
+    splits = [split for split in dict.fromkeys(SPLITS.values()) if split in given]
     if len(splits) < 2 or "" in given:
         named = {path: ("", os.path.splitext(os.path.basename(path))[0]) for path in paths}
         splits = [""]
@@ -546,12 +542,12 @@ def _split_and_stem(path: str) -> tuple[str, str]:
     (('train', 'x'), ('test', 'x'), ('valid', 'x'))
     """
     stem = os.path.splitext(os.path.basename(path))[0]
-    for word in sorted(pictures.SPLITS, key=len, reverse=True):
+    for word in sorted(SPLITS, key=len, reverse=True):
         for pattern in (rf"{word}(?:[-_.](.*))?", rf"(.*)[-_.]{word}"):
             found = re.fullmatch(pattern, stem, re.IGNORECASE)
             if found is not None:
-                return pictures.SPLITS[word], found[1] or ""
-    return pictures.SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
+                return SPLITS[word], found[1] or ""
+    return SPLITS.get(os.path.basename(os.path.dirname(path)).lower(), ""), stem
 
 
 def _open_npy(path: str, where: str) -> Array:

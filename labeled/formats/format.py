@@ -38,6 +38,7 @@ checks its values when it is made; :func:`labeled.open_dataset` takes them by ke
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -48,6 +49,23 @@ from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, native
 from labeled.formats.region import Array
 from labeled.ragged import RaggedReader
+
+# words in names of files and folders, and the splits they mean
+SPLITS = {split: split for split in ("train", "test", "valid")}
+SPLITS |= {"training": "train", "testing": "test", "t10k": "test"}
+SPLITS |= {"validation": "valid", "val": "valid"}
+
+
+def natural(name: str) -> list[Any]:
+    """Return a key that sorts by the numbers in names.
+
+    Examples
+    --------
+    >>> sorted(["demo_10", "demo_9", "demo"], key=natural)
+    ['demo', 'demo_9', 'demo_10']
+    """
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 @dataclass(frozen=True)

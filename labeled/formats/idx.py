@@ -25,13 +25,10 @@ from labeled.dims import likely_image
 from labeled.errors import FileFormatError, UnsafeFileError, warn
 from labeled.formats.bytesource import contents, is_packed, stamp_of
 from labeled.formats.contiguous import ContiguousReader
-from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
+from labeled.formats.format import SPLITS, Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Rows, SourceHeader
 
 ORDER = ("train", "valid", "test")
-
-SPLITS = {split: split for split in ORDER}  # words in names, and the splits they mean
-SPLITS |= {"training": "train", "validation": "valid", "val": "valid", "t10k": "test"}
 
 # words in names, and the sources they mean
 SOURCES = {source: source for source in ("images", "labels", "targets", "features")}

@@ -36,6 +36,7 @@ from labeled.errors import (
     did_you_mean,
     warn,
 )
+from labeled.formats.format import SPLITS
 from labeled.formats.pictures import PictureError, picture_head
 from labeled.formats.recordio import Decoding
 from labeled.formats.recordio.writing import write_records
@@ -48,8 +49,6 @@ from labeled.writing.packing import COUNTED_BYTES
 from labeled.writing.write import own_splits
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test",
-          "val": "valid", "valid": "valid", "validation": "valid"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

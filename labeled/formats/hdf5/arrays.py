@@ -40,7 +40,7 @@ import h5py
 import numpy as np
 
 from labeled.errors import LabeledError, UnsafeFileError
-from labeled.formats.format import Names, Options
+from labeled.formats.format import Names, Options, natural
 from labeled.formats.hdf5 import labels, safety
 from labeled.formats.hdf5.dtypes import ItemPart, columns_of, item_of, varies, why_not_a_source
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale, Scales
@@ -396,18 +396,6 @@ def matching(base: h5py.Group, pattern: str, *, allow_external: bool) -> dict[st
             if isinstance(below.thing, h5py.Group | h5py.Dataset)
         }
     return found
-
-
-def natural(name: str) -> list[Any]:
-    """Return a key that sorts by the numbers in names.
-
-    Examples
-    --------
-    >>> sorted(["demo_10", "demo_9", "demo"], key=natural)
-    ['demo', 'demo_9', 'demo_10']
-    """
-    parts = re.split(r"([0-9]+)", name)
-    return [int(part) if number % 2 else part for number, part in enumerate(parts)]
 
 
 def how_to_join(sources: Mapping[str, SourceHeader], nameless: Collection[str]) -> str | None:
