@@ -135,13 +135,16 @@ def test_random_state_is_seed(ds):
 
 
 def test_progress_ends_where_all_is_done(tmp_path, capsys):
+    words = [[row] * (row % 9 + 1) for row in range(500)]
+    path = labeled.write(tmp_path / "r.hdf5", {"words": words}, progress=True)
+    labeled.repack(path, tmp_path / "s.hdf5", order="shuffle", seed=1, progress=True)
     rows = {"x": np.zeros((100_001, 8), "u1"), "y": np.arange(100_001)}
     path = labeled.write(tmp_path / "a.hdf5", rows, progress=True)
     labeled.verify(path, progress=True)
     labeled.repack(path, tmp_path / "b.hdf5", progress=True)
     shown = capsys.readouterr().err.split("\r")
     last = {line.split(":")[0]: line for line in shown if ":" in line}
-    assert len(last) == 3
+    assert len(last) == 5
     assert all(": 100%|" in line for line in last.values())
 
 

@@ -47,6 +47,8 @@ def progress_bar(
                 bar.update(done)
 
             yield advance
+            if total is not None:  # of texts and the like it was an estimate
+                bar.update(total - bar.n)
 
 
 @contextmanager
