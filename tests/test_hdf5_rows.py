@@ -70,7 +70,7 @@ def test_a_chunked_dataset_without_rows_refuses_all_rows(folder: Path) -> None:
 
 
 SOME = ((0, 150), (170, 171), (300, 400))
-# of three pieces or more, which are half a megabyte each
+# of up to seven pieces, which are half a megabyte each
 LARGE = {
     "contiguous": Layout("u1", (40, 5, 9000)),
     "big-endian": Layout(">f4", (150, 4, 700)),
