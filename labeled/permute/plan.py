@@ -331,17 +331,14 @@ def packed(shape: Sequence[int], itemsize: int) -> Shape:
 
 def _factor_steps(name: str, found: Shape, lengths: Shape, order: Shape) -> Shape:
     """Return the items of a step along each axis of the result; 0 where a factor is the same."""
-    whole = (1,) * (len(lengths) - len(found)) + found
-    fits = len(whole) == len(lengths)
-    for n, length in zip(whole, lengths, strict=fits):
-        fits = fits and n in (1, length)
-    if not fits:
+    try:
+        steps = np.broadcast_to(np.empty(found, np.uint8), lengths).strides
+    except ValueError:
         raise ArrayError(
             f"{name} of shape {found} does not broadcast against the data of shape {lengths}; "
             f"a factor for each step of one axis has length 1 along all others"
-        )
-    steps = np.where(np.equal(whole, 1), 0, packed(whole, 1))
-    return tuple(steps[list(order)].tolist())
+        ) from None
+    return tuple(map(steps.__getitem__, order))
 
 
 def _repeat(
