@@ -264,6 +264,8 @@ class ContiguousReader(FileReader):
     def copy_spans(self, out: Array, places: Ints, starts: Ints, sizes: Ints) -> bool:
         """Copy short spans of values, none empty, from a memory map to their places in `out`.
 
+        In shuffled order that takes a quarter of the time for spans of 4 kB, and four fifths for
+        400 bytes.
         False, and nothing done, where there is no map, spans are long, or the system would have
         to fetch them: whoever touches a page that is missing keeps all other threads waiting.
         """

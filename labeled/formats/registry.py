@@ -18,7 +18,7 @@ from functools import cache, partial
 from typing import Any
 
 from labeled.errors import ArgumentError, FileFormatError, OptionError, did_you_mean
-from labeled.formats.bytesource import is_address, stamp_of, stored_bytes
+from labeled.formats.bytesource import GZIP, is_address, stamp_of, stored_bytes
 from labeled.formats.format import Format, Head
 from labeled.formats.hdf5.format import FORMAT as HDF5
 
@@ -35,7 +35,6 @@ FORMATS = {
 }
 
 HEAD_BYTES = 4096
-GZIP = b"\x1f\x8b\x08"
 
 
 @cache  # one is asked for with every file of thousands

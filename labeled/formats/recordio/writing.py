@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 
 from labeled.errors import ArrayError, WriteError
+from labeled.formats.header import first_rounded
 from labeled.formats.pictures import encode
-from labeled.formats.recordio.records import SUFFIX, FramingError, HeaderError, frame, pack
+from labeled.formats.recordio.records import LABEL, SUFFIX, FramingError, HeaderError, frame, pack
 from labeled.formats.replacing import check_target, explained, replacing
-
-MAX_EXACT = 1 << 24  # whole numbers up to here are exact in float32
 
 AHEAD = 4  # pictures that are encoded ahead by each thread
 
@@ -138,13 +137,13 @@ def _records(
 
 def _exact(labels: Any) -> Any:
     """Return labels; raise :class:`HeaderError` for whole ones that a record's float32 rounds."""
-    values = np.asarray(labels)
-    for value in values.ravel().tolist() if values.dtype.kind in "iu" else ():
-        if abs(value) > MAX_EXACT and int(np.float32(value)) != value:
-            raise HeaderError(
-                f"the label {value} would be rounded, since records hold float32; number the "
-                "classes from 0, or write such numbers as ids"
-            )
+    values = np.ravel(labels)
+    at = first_rounded(values, LABEL) if values.dtype.kind in "iu" else None
+    if at is not None:
+        raise HeaderError(
+            f"the label {values[at]} would be rounded, since records hold float32; number the "
+            "classes from 0, or write such numbers as ids"
+        )
     return labels
 
 
