@@ -459,6 +459,13 @@ def test_info_does_not_share_out_the_text_that_holds_all_columns(tmp_path: Path)
     assert shown.count("12 B of text, all columns together\n") == 2
 
 
+def test_head_shows_durations_in_hours_and_minutes(tmp_path: Path) -> None:
+    took = np.array([90_000_000_000, 1, "NaT"], "m8[ns]")
+    path = labeled.write(tmp_path / "took.hdf5", {"took": took})
+    shown = CliRunner().invoke(main, ["head", path]).output
+    assert re.findall(r"row \d +(.*\S)", shown) == ["0:01:30", "1 nanoseconds", "NaT"]
+
+
 def test_head_shows_texts_times_and_classes(tmp_path: Path) -> None:
     texts = ["2020-01-01 00:00:00+00:00", "x" * 100, "ab"]
     times = np.array(["2024-02-03T04:05:06", "2024-02-03T04:05:06.070", "NaT"], "M8[ns]")

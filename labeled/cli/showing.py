@@ -396,12 +396,16 @@ def text_of(value: Any, most: int = MAX_CHARACTERS) -> str:
     ('0.1', '7', "'aaaaaaaaaaaaaaaaaaaa...")
     >>> text_of(np.datetime64("2024-02-03T04:05:06.070", "ns"))
     '2024-02-03T04:05:06.07'
+    >>> text_of(np.timedelta64(90_000_000_000, "ns"))
+    '0:01:30'
     """
     if isinstance(value, np.inexact | float):
         return f"{value:.4g}"
     if isinstance(value, np.datetime64):
         second, dot, fraction = str(value).partition(".")
         return second + (dot + fraction.rstrip("0")).rstrip(".")
+    if isinstance(value, np.timedelta64) and value == value.astype("m8[us]"):
+        return str(value.astype("m8[us]").item())
     value = value.item() if isinstance(value, np.bytes_ | np.str_) else value
     return shortened(repr(value) if isinstance(value, str | bytes) else value, most)
 
