@@ -217,6 +217,19 @@ def test_coordinates_stay_beside_the_arrays_that_name_them(
         assert set(again.to_xarray().variables) == set(opened[0].to_xarray().variables)
 
 
+def test_texts_of_one_width_keep_null_bytes_inside(tmp_path: Path) -> None:
+    text, arrays = np.bytes_(b"a\0b"), [np.arange(i) for i in range(3)]
+    sources = {"x": np.arange(3), "r": labeled.Ragged.of(arrays, ("row", "time"))}
+    path = labeled.write(tmp_path / "old.h5", sources, coords={"batch": [4, 5, 6]})
+    with h5py.File(path, "r+") as file:
+        for thing in (file, file["x"], file["r"], file["batch"]):
+            thing.attrs["odd"] = text
+    new = labeled.repack(path, tmp_path / "new.h5")
+    with h5py.File(new) as file:
+        for thing in (file, file["x"], file["r"], file["batch"]):
+            assert (thing.attrs["odd"], thing.attrs.get_id("odd").dtype) == (text, "S3")
+
+
 def test_texts_of_attributes_keep_their_encoding(tmp_path: Path) -> None:
     old, new = str(tmp_path / "old.h5"), str(tmp_path / "new.h5")
     kinds = [h5py.string_dtype("utf-8", 5), h5py.string_dtype("ascii", 5), h5py.string_dtype()]

@@ -34,6 +34,7 @@ from labeled.formats.hdf5.headers import stored_dtype
 from labeled.formats.hdf5.metadata import ATTRIBUTES, datasets_of, read_checksums
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader
+from labeled.formats.hdf5.safety import to_bytes
 from labeled.formats.hdf5.writing import storable
 from labeled.formats.header import CF, FileHeader, SourceHeader, vlen_base
 from labeled.formats.reader import native, read_rows
@@ -208,7 +209,7 @@ def rewrite(
     plan = replace(plan, budget=plan.reserved + max(plan.budget - plan.reserved, 0) // 3)
     rows = None if order is None else order.__getitem__
     extras = extras_of(header, rows, storage.effort()[0] // 4)
-    attrs = storable("the file", header.attrs)
+    attrs = storable("the file", _kept(header.attrs))
     netcdf = header.kind != "plain" and extras.has_scales
     new = Planned(plan, counted or (lambda _: table), attrs, netcdf, extras, check)
     n_bytes = None if inputs.n_bytes is None else passes * inputs.n_bytes
@@ -261,6 +262,15 @@ def _looks(source: SourceHeader, coords: bool) -> tuple[Any, ...]:
     dtype = open_ragged(source).dtype if source.ragged is not None else source.dtype
     cf = source.cf or CF(dtype.newbyteorder("="))  # which decodes nothing
     return source.dims, source.shape, dtype.str, cf, coords and source.coords
+
+
+def _kept(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes as they can be stored again: texts that hold a null byte had one width."""
+    out = dict(attrs)
+    for name, value in attrs.items():
+        if isinstance(value, str) and "\0" in value:
+            out[name] = np.bytes_(to_bytes(value))
+    return out
 
 
 # the sources of a file on their way into another one
@@ -326,8 +336,8 @@ class StoredSources:
                 if self.order is not None and variable.dims[0] == source.dims[0]:
                     kept = kept[self.order]
                 kept = kept if kept.dtype.kind == "O" else kept.astype(variable.dtype)
-                coords.append(coordinate(coord, variable.dims[0], kept, variable.attrs))
-        attrs, along = storable(f"source {name!r}", source.attrs), tuple(coords)
+                coords.append(coordinate(coord, variable.dims[0], kept, _kept(variable.attrs)))
+        attrs, along = storable(f"source {name!r}", _kept(source.attrs)), tuple(coords)
         dtype, blocks = stored_dtype(source), partial(self._blocks, source)
         given = SourceToWrite(name, dtype, source.shape, source.dims, attrs, blocks, coords=along)
         if dtype.kind != "O":
@@ -385,7 +395,7 @@ class StoredSources:
             laid = reader if self.order is None else self._laid_flat(reader, shapes)
             return lambda start, stop: laid.read_flat(self._rows(start, stop)).values
 
-        attrs = {k: v for k, v in source.attrs.items() if k not in ATTRIBUTES}
+        attrs = {k: v for k, v in _kept(source.attrs).items() if k not in ATTRIBUTES}
         moved = shapes if self.order is None else shapes[self.order]
         return Examples(reader.dtype, moved, source.dims, attrs, opened)
 

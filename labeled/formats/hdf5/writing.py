@@ -197,6 +197,8 @@ def store_attrs(thing: h5py.HLObject, attrs: Mapping[str, Any]) -> None:
 def _storable(what: str, value: Any) -> Any:
     if value is None:
         return h5py.Empty("f4")
+    if isinstance(value, np.bytes_) and 0 in value:
+        return value  # only texts of one width can hold it
     if isinstance(value, np.generic) and value.dtype.kind in "US":
         value = value.item()
     try:
