@@ -12,9 +12,8 @@ import ast
 import json
 import os
 import re
-import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -22,7 +21,7 @@ import click
 
 from labeled.display.progress import is_terminal
 from labeled.formats.registry import option_names
-from labeled.writing.doctor import option_word
+from labeled.writing.doctor import words_of_option
 
 Decorator = Callable[[Any], Any]
 
@@ -242,9 +241,6 @@ def in_flags(message: str, command: click.Command | None) -> str:
             value = ast.literal_eval(text)
         except (ValueError, SyntaxError):  # a bare word
             value = text
-        if not isinstance(value, Mapping):
-            return f"{option} {shlex.quote(option_word(value))}"
-        pairs = (shlex.quote(f"{name}={option_word(one)}") for name, one in value.items())
-        return " ".join(f"{option} {pair}" for pair in pairs)
+        return " ".join(words_of_option(option, value))
 
     return _PARAMETER.sub(words, message)

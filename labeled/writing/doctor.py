@@ -358,17 +358,27 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
     verb = "convert" if "examples" in options else "repack"
     words = ["labeled", verb, shlex.quote(path), shlex.quote(target)]
     for option, value in options.items():
-        if value is True:
-            words.append(f"--{option.replace('_', '-')}")
-        elif isinstance(value, Mapping):
-            for name, one in shortened(value, names).items():
-                words += [f"--{option}", shlex.quote(f"{name}={option_word(one)}")]
-        else:
-            words += [f"--{option}", shlex.quote(option_word(value))]
+        flag = f"--{option.replace('_', '-')}"
+        value = shortened(value, names) if isinstance(value, Mapping) else value
+        words += [flag] if value is True else words_of_option(flag, value)
     return " ".join(words)
 
 
-def option_word(value: Any) -> str:
+def words_of_option(flag: str, value: Any) -> list[str]:
+    """Return an option with its value as a shell takes it, once for each name of a mapping.
+
+    Examples
+    --------
+    >>> print(*words_of_option("--dims", {"x": ["batch", "a b"], "y": ["k=1"]}))
+    --dims 'x=batch,a b' --dims 'y=["k=1"]'
+    """
+    if not isinstance(value, Mapping):
+        return [flag, shlex.quote(_option_word(value))]
+    each = (shlex.quote(f"{name}={_option_word(one)}") for name, one in value.items())
+    return [word for pair in each for word in (flag, pair)]
+
+
+def _option_word(value: Any) -> str:
     """Return the value of an option as the command line takes it."""
     if isinstance(value, tuple | list):
         words = [str(one) for one in value]
