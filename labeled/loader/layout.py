@@ -27,9 +27,8 @@ from labeled.sources.source import Array, Rows, Source
 from labeled.spaces import DataSpecsMapping, IndexSpace, SourceInfo, Space, compile_specs
 from labeled.spaces.arrays import numpy_dtype, value_for, why_not_cast
 from labeled.spaces.specs import Cast, CompiledSpecs, check_factor
-from labeled.transforms.pipeline import part_of
 from labeled.transforms.running import CompiledPipeline, Forms
-from labeled.transforms.sample import RowSpec, Stack, extreme_shapes
+from labeled.transforms.sample import RowSpec, Stack, extreme_shapes, part_of
 
 Spaces = Mapping[str, Space]
 

@@ -25,7 +25,7 @@ first one, which takes the data.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -34,9 +34,9 @@ import numpy as np
 import numpy.typing as npt
 
 from labeled._validation import check_arguments, integer
-from labeled.errors import PipelineError, PipelineTypeError, did_you_mean
+from labeled.errors import PipelineError, PipelineTypeError
 from labeled.samplers.permutation import key_of
-from labeled.transforms.sample import RowSpec, Stack, check_alike, stack
+from labeled.transforms.sample import RowSpec, Stack, part_of, stack
 
 Rows = npt.NDArray[np.int64]
 CONTEXT_NAMES = frozenset({"rng", "seed", "epoch", "row", "rows", "context"})
@@ -293,16 +293,6 @@ def run(
     return data
 
 
-def part_of(data: Any, part: str) -> Any:
-    """Return a part of a sample or batch; raise a `PipelineError` where there is none."""
-    if not isinstance(data, Mapping):
-        raise PipelineTypeError(f"a transform for {part!r} needs a mapping, found {data!r:.40}")
-    if part not in data:
-        hint = did_you_mean(str(part), map(str, data))
-        raise PipelineError(f"a transform is for {part!r}, which is not a source; {hint}")
-    return data[part]
-
-
 class Steps:
     """Transforms in order, as one callable.
 
@@ -374,35 +364,10 @@ class Stages:
 
 def _collate_of(collate: Any) -> Any:
     if isinstance(collate, Mapping):
-        return partial(collate_parts, {n: _collate_of(one) for n, one in collate.items()})
+        return Stack(own={name: _collate_of(one) for name, one in collate.items()})
     if is_pipeline(collate) or not callable(collate):
         remedy = "give one callable that takes samples, and what comes after it as batch="
         raise PipelineTypeError(
             f"{collate!r} is not a collate: samples become a batch once, so {remedy}"
         )
     return collate
-
-
-def collate_parts(
-    collates: Mapping[str, Callable[..., Any]],
-    samples: Sequence[Mapping[str, Any]],
-    stacked: Stack | None = None,
-) -> dict[str, Any]:
-    """Make a batch of samples part by part; parts without a collate of their own are stacked.
-
-    `stacked` knows the dims that count examples, of loaders that have given them.
-
-    Examples
-    --------
-    >>> collate_parts({"x": list}, [{"x": 1, "y": 2}, {"x": 3, "y": 4}])
-    {'x': [1, 3], 'y': array([2, 4])}
-    """
-    check_alike(samples)
-    for name in collates:
-        part_of(samples[0], name)
-    made, known = dict[str, Any](), stacked or Stack()
-    for name in samples[0]:
-        make = collates.get(name, stack)
-        make = Stack(known.dim_of(name)) if make is stack else make
-        made[name] = make([sample[name] for sample in samples])
-    return made

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from labeled.transforms.pipeline import (
     SampleContext,
     Stages,
     Step,
-    collate_parts,
     is_pipeline,
     name_of,
     run,
@@ -226,8 +224,8 @@ class CompiledPipeline:
             if not samples:
                 return NOTHING, kept
         collate = self.stacked if self.collate is None else self.collate
-        if isinstance(collate, partial) and collate.func is collate_parts:
-            collate = partial(collate, stacked=self.stacked)
+        if isinstance(collate, Stack) and collate.own:
+            collate = replace(self.stacked, own=collate.own)
         made = run([Step(collate)], samples, context, stage="collate")
         if self.collate is not None:
             self._check_rows(made, len(samples), "the collate")

@@ -22,7 +22,7 @@ import xarray as xr
 
 from labeled._validation import check_fields
 from labeled.dims import EXAMPLE_DIMS
-from labeled.errors import PipelineError, UnknownNameError, did_you_mean
+from labeled.errors import PipelineError, PipelineTypeError, UnknownNameError, did_you_mean
 from labeled.spaces.arrays import is_sparse, vstack
 
 Array = npt.NDArray[Any]
@@ -219,6 +219,8 @@ class Stack:
         The same by the name of a source.
     axes : nested tuple of int, optional
         The axis that counts samples in each array of a nested tuple, where it is not the first.
+    own : mapping of str to callable
+        What makes a batch of some parts of samples, instead.
 
     Raises
     ------
@@ -231,11 +233,14 @@ class Stack:
     >>> batch = stack(samples)
     >>> batch["x"].dims, batch["x"].shape, batch["y"]
     (('batch', 'feature'), (3, 2), array([0, 1, 2]))
+    >>> Stack(own={"x": list})([{"x": 1, "y": 2}, {"x": 3, "y": 4}])
+    {'x': [1, 3], 'y': array([2, 4])}
     """
 
     dim: str = "batch"
     dims: Mapping[str, str] = field(default_factory=dict)
     axes: Any = None
+    own: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self, PipelineError)
@@ -243,7 +248,17 @@ class Stack:
     def __call__(self, data: Sequence[Any]) -> Any:
         if not len(data):
             raise PipelineError("there are no samples to stack")
-        return self._stacked(list(data), self.dim, "", self.axes)
+        if not self.own:
+            return self._stacked(list(data), self.dim, "", self.axes)
+        check_alike(data)
+        for name in self.own:
+            part_of(data[0], name)
+        made = {}
+        for name in data[0]:
+            make = self.own.get(name, stack)
+            make = Stack(self.dim_of(name)) if make is stack else make
+            made[name] = make([sample[name] for sample in data])
+        return made
 
     def dim_of(self, name: str) -> str:
         """Return the dim that counts the examples of a source."""
@@ -287,6 +302,16 @@ class Stack:
 
 stack: Callable[[Sequence[Any]], Any] = Stack()
 """Stack samples part by part; see :class:`Stack`."""
+
+
+def part_of(data: Any, part: str) -> Any:
+    """Return a part of a sample or batch; raise a `PipelineError` where there is none."""
+    if not isinstance(data, Mapping):
+        raise PipelineTypeError(f"a transform for {part!r} needs a mapping, found {data!r:.40}")
+    if part not in data:
+        hint = did_you_mean(str(part), map(str, data))
+        raise PipelineError(f"a transform is for {part!r}, which is not a source; {hint}")
+    return data[part]
 
 
 def check_alike(parts: Sequence[Any], where: str = "") -> None:
