@@ -292,8 +292,7 @@ def _without_rows(base: SourceToWrite, ragged: RaggedAs) -> dict[str, SourceToWr
 
 def _are_examples(base: SourceToWrite | None, value: Any) -> bool:
     """Whether an array or a list has as rows what `base` has as examples of different shapes."""
-    is_array = isinstance(value, np.ndarray) and value.ndim > 1
-    listed = is_array or isinstance(value, list | tuple)
+    listed = isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 1)
     return base is not None and base.examples is not None and listed
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypedDict, TypeVar
 import numpy as np
 
 from labeled._validation import integer, memory_of
-from labeled.errors import ArrayError, check_known
+from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
 from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
 from labeled.permute.workers import processors
@@ -27,6 +27,7 @@ MAX_CHUNK_BYTES = 256 * 1024
 HDF5_CHUNK_BYTES = (1 << 32) - 1
 TEXT_BYTES = 64  # what a text takes, roughly: a reference to where it lies, and what lies there
 USUAL_BYTES = 128 << 20  # of memory used by default
+COUNTED_BYTES = 1 << 20  # needs below this are never refused: Python grows by as much at a time
 KEEP = "keep"  # the value of an option that stays as it is in the file
 
 T = TypeVar("T")
@@ -74,6 +75,24 @@ class Storage:
         """
         budget = usual if self.memory is None else memory_of(self.memory)
         return budget, checked_threads(self.threads)
+
+
+def fits(
+    memory: float | str | None, budget: int, needed: int, source: str, what: str, or_else: str = ""
+) -> bool:
+    """Whether so many bytes are within the budget; refuse a budget that was given as `memory`.
+
+    Raises
+    ------
+    LoaderError
+        Says what is needed, to do `what` with which source.
+    """
+    if needed > max(budget, COUNTED_BYTES) and memory is not None:
+        raise LoaderError(
+            f"memory={memory!r} is too small for source {source!r}: to {what} takes {needed:,} "
+            f"bytes; give memory='{-(-needed >> 20)} MiB'{or_else}"
+        )
+    return needed <= max(budget, COUNTED_BYTES)
 
 
 def checked_threads(threads: int | None) -> int:

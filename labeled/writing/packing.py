@@ -29,7 +29,7 @@ from dask.base import compute
 from dask.delayed import delayed
 
 from labeled.display.progress import Advance
-from labeled.errors import ArrayError, LoaderError
+from labeled.errors import ArrayError
 from labeled.formats.cf import cf_of
 from labeled.formats.hdf5.filters import Chunk, Layout, chunks_of, rows_a_unit
 from labeled.formats.hdf5.metadata import Checksums, checksum
@@ -37,7 +37,7 @@ from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.region import Array
 from labeled.writing.inputs import Inputs
-from labeled.writing.layouts import USUAL_BYTES, Storage, layouts_of
+from labeled.writing.layouts import USUAL_BYTES, Storage, fits, layouts_of
 from labeled.writing.source import BLOCK_BYTES, Block, Encode, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import SCRATCH_BYTES, Measure, Measured, Part, Tally, can_measure
@@ -51,7 +51,6 @@ BLOCKS = 8  # that fit into the budget at a time
 # length once more while they are joined
 TWICE, BATCHES, HELD_UNITS, OBJECTS = 2, 2, 2, 3
 SPARE = 3  # rows in progress get one part in so many: see PackingPlan.rows_budget
-COUNTED_BYTES = 1 << 20  # needs below this are never refused: Python grows by as much at a time
 SCRATCH_SHARE = 16  # times its own bytes that a small source takes (it is measured in float64)
 
 # what threads and HDF5's free lists take, however few rows are written
@@ -337,15 +336,10 @@ def fitting(plan: PackingPlan, memory: float | str | None) -> PackingPlan:
             needs[name] = min(needs[name], SCRATCH_SHARE * source.shape[0] * source.row_bytes)
     name = max(needs, key=lambda name: needs[name])
     needed = batches + needs[name]
-    if needed <= max(plan.budget, COUNTED_BYTES):
+    what = "write its largest piece that cannot be cut (a chunk, a dask block, an example, a batch)"
+    if fits(memory, plan.budget, needed, name, what, ", or smaller pieces"):
         return plan
-    if memory is None:
-        return replace(plan, budget=SPARE * needed)
-    raise LoaderError(
-        f"memory={memory!r} is too small for source {name!r}: to write its largest piece that "
-        f"cannot be cut (a chunk, a dask block, an example, a batch) takes {needed:,} bytes; give "
-        f"memory='{-(-needed >> 20)} MiB', or smaller pieces"
-    )
+    return replace(plan, budget=SPARE * needed)
 
 
 def _base_bytes(given: SourceToWrite) -> int:

@@ -27,15 +27,7 @@ import xarray as xr
 
 from labeled.dims import role_of
 from labeled.display.progress import Advance, progress_bar
-from labeled.errors import (
-    ArrayError,
-    FileFormatError,
-    LoaderError,
-    OptionError,
-    ReadError,
-    did_you_mean,
-    warn,
-)
+from labeled.errors import ArrayError, FileFormatError, OptionError, ReadError, did_you_mean, warn
 from labeled.formats.format import SPLITS
 from labeled.formats.pictures import PictureError, picture_head
 from labeled.formats.recordio import Decoding
@@ -44,8 +36,7 @@ from labeled.formats.region import Array
 from labeled.formats.replacing import check_target
 from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts
-from labeled.writing.layouts import Storage
-from labeled.writing.packing import COUNTED_BYTES
+from labeled.writing.layouts import Storage, fits
 from labeled.writing.write import own_splits
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -195,11 +186,7 @@ def write_pictures(dataset: Any, target: str | os.PathLike[str], options: Storag
     images = _pictures_of(dataset)
     row_bytes = int(_row_bytes(dataset, images).max(initial=0))
     needed = row_bytes * HELD_PICTURES
-    if options.memory is not None and needed > max(budget, COUNTED_BYTES):
-        raise LoaderError(
-            f"memory={options.memory!r} is too small for source {images!r}: to write its largest "
-            f"row to .rec takes {needed:,} bytes; give memory='{-(-needed >> 20)} MiB'"
-        )
+    fits(options.memory, budget, needed, images, "write its largest row to .rec")
     path = check_target(target, overwrite=options.overwrite)
     columns = {name: dataset[name].values for name in ("labels", "ids") if name in dataset.sources}
     columns = columns or {"ids": np.arange(dataset.n_rows)}  # without any there is no header
