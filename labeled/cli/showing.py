@@ -227,8 +227,7 @@ def stored_words(facts: Facts, name: str) -> str:
 
 def statistics_rows(facts: Facts) -> list[tuple[str, ...]]:
     """Return the table of statistics: a head, then a row for each source and each split of it."""
-    head = ("source", "rows", "mean", "std", "min", "max", "classes")
-    rows: list[tuple[str, ...]] = [head]
+    rows: list[tuple[str, ...]] = [("source", "rows", "mean", "std", "min", "max", "classes")]
     for name, by_rows in facts["statistics"].items():
         measured = {"all": by_rows["rows"], **by_rows.get("splits", {})}
         for split in dict.fromkeys(("all", *facts["splits"])):  # a file may have an "all" itself

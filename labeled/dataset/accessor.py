@@ -192,8 +192,7 @@ class LabeledArray(LabeledDataset):
         SpaceError
             If the lengths do not fit.
         """
-        laid_out: xr.DataArray = format_dataarray(self._object, space, dims=dims)
-        return laid_out
+        return format_dataarray(self._object, space, dims=dims)
 
     def to_device(self, device: str) -> xr.DataArray:
         """Return the array with its data on a device; coordinates stay where they are.

@@ -45,8 +45,6 @@ from labeled.formats.registry import all_formats, describe_folder, format_named,
 from labeled.selection import Selection
 from labeled.sources.source import Source, decoded_dtype
 
-MAX_LISTED = 6  # names that a message lists
-
 Path = str | os.PathLike[str]
 Names = tuple[str, ...]
 Stamp = tuple[int, int]  # size and time of a file
@@ -381,8 +379,8 @@ def _check_compatible(first: FileHeader, other: FileHeader) -> None:
                 remedy = f"if their rows belong together: open_dataset({beside})"
         error = SplitError if "split" in what else UnknownNameError
         raise error(
-            f"{cannot}: it lacks {what} [{listed(missing, MAX_LISTED)}] and has others "
-            f"[{listed(extra, MAX_LISTED)}]; {remedy}"
+            f"{cannot}: it lacks {what} [{listed(missing)}] and has others [{listed(extra)}]; "
+            f"{remedy}"
         )
     differing = sorted(other.variables.keys() - first.variables.keys())
     for name, variable in first.variables.items():
