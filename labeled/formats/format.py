@@ -125,7 +125,8 @@ class Format:
     suffixes : tuple of str
         Endings of file names, lower case. Those of a folder's files decide which are opened.
     recognises : callable
-        Whether the beginning of a file is that of this format.
+        Whether the beginning of a file is that of this format. Text has no first bytes of its
+        own, and some formats are folders: there names decide.
     scan, open_reader, open_ragged
         See above.
     kinds : mapping of str to str
@@ -156,10 +157,10 @@ class Format:
     name: str
     title: str
     suffixes: tuple[str, ...]
-    recognises: Callable[[Head], bool]
     scan: Callable[[tuple[str, ...], Options], tuple[FileHeader, ...]]
     open_reader: Callable[..., Reader]
     kinds: Mapping[str, str]
+    recognises: Callable[[Head], bool] = lambda head: False
     options: type[Any] = NoOptions
     accepts: frozenset[str] = field(default_factory=frozenset)
     open_ragged: Callable[[SourceHeader, Io], RaggedReader] = _not_offered

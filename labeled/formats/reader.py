@@ -246,6 +246,13 @@ def groups_of(runs: Ints, chunk_rows: int, n_chunks: int = 1) -> Iterator[Ints]:
         yield bands[a:b]
 
 
+def calls_of(runs: Ints, chunk_rows: int, n_chunks: int, near: int) -> Iterator[Ints]:
+    """Yield groups of bands, cut where more than `near` rows between two are not wanted."""
+    for bands in groups_of(runs, chunk_rows, n_chunks):
+        far = bands[1:, 0] - bands[:-1, 1] > near
+        yield from np.split(bands, np.flatnonzero(far) + 1)
+
+
 def put_parts(out: Array, places: Ints | None, bands: Ints, box: Array) -> None:
     """Store the rows of some bands, of a `box` that holds all from the first to the last."""
     rows, first = rows_of(bands) - bands[0, 0], int(bands[0, 2])

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from labeled.formats.reader import (
     FileReader,
     Io,
     bands_of,
-    groups_of,
+    calls_of,
     native,
     put_parts,
     row_nbytes,
@@ -199,12 +199,6 @@ class ZarrReader(FileReader):
     def _array(self) -> Any:
         return opened(self.source.file.path, self.source.key)
 
-    def _calls(self, runs: Ints) -> Iterator[Ints]:
-        """Yield the parts of runs that one call reads: of a few chunks that follow one another."""
-        for parts in groups_of(runs, self.chunk_rows, self._chunks_each):
-            apart = np.diff(parts[:, 0] // self.chunk_rows) > 1
-            yield from np.split(parts, np.flatnonzero(apart) + 1)
-
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         source = self.source
         if _stamp(source.file.path, source.key) != source.file:
@@ -212,7 +206,8 @@ class ZarrReader(FileReader):
                 f"{source.file.path!r} has changed since it was opened: the metadata of "
                 f"{source.key!r} have changed. Open it again."
             )
-        for parts in self._calls(runs):
+        # of a few chunks at a time, none of which lies between others unwanted
+        for parts in calls_of(runs, self.chunk_rows, self._chunks_each, self.chunk_rows - 1):
             start, stop = int(parts[0, 0]), int(parts[-1, 1])
             with naming_rows(source, start, stop, Exception):  # each codec has errors of its own
                 box = np.asarray(self._array[(slice(start, stop), *self._box)])
@@ -239,7 +234,6 @@ FORMAT = Format(
     name="zarr",
     title="a zarr store",
     suffixes=(".zarr",),
-    recognises=lambda head: False,  # a store is a folder, known by its marks
     scan=lambda paths, options: tuple(_file_header(path, options) for path in paths),
     open_reader=ZarrReader,
     kinds={"zarr": "zarr"},

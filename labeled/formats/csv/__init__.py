@@ -427,7 +427,6 @@ FORMAT = Format(
     name="csv",
     title="delimited text",
     suffixes=(".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", ".tab.gz", ".txt.gz"),
-    recognises=lambda head: False,  # text has no first bytes of its own: its name decides
     scan=_scan,
     open_reader=TextReader,
     kinds={"table": "delimited text"},

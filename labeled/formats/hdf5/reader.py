@@ -57,6 +57,7 @@ from labeled.formats.reader import (
     Io,
     Reader,
     ValuesReader,
+    calls_of,
     decoding,
     groups_of,
     native,
@@ -185,9 +186,7 @@ class H5pyReader(FileReader):
     def _calls(self, runs: Ints) -> Iterator[Ints]:
         """Yield the parts of runs that one call reads: a call costs as much as rows between."""
         most, near = self._limits
-        for parts in groups_of(runs, most):
-            far = parts[1:, 0] - parts[:-1, 1] > near
-            yield from np.split(parts, np.flatnonzero(far) + 1)
+        return calls_of(runs, most, 1, near)
 
     @cached_property
     def _limits(self) -> tuple[int, int]:
@@ -490,14 +489,10 @@ class ChunkedReader(FileReader):
         # those that are decoded side by side
         self._tiles = [tiles[a : a + each] for a in range(0, len(tiles), each)]
         self._filters = applied(source.filters)
-
-    @property
-    def why(self) -> str:  # type: ignore[override]
-        """What is done with chunks, for people."""
-        names = ", ".join(step.words for step in self.source.filters)
-        if not names:
-            return "chunks without filters: read by file offset, several a row"
-        return f"chunks decoded outside HDF5's lock ({names})"
+        self.why = "chunks without filters: read by file offset, several a row"
+        if source.filters:
+            names = ", ".join(step.words for step in source.filters)
+            self.why = f"chunks decoded outside HDF5's lock ({names})"
 
     def _stacks(self, runs: Ints) -> Iterator[_Stack]:
         """Yield what is read at a time: some bands, or some tiles of one."""
