@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import pickle
 import socket
-import sys
 
 import fuel_aliases  # noqa: F401 (makes `fuel` importable)
 import numpy as np
@@ -21,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_array_equal
+from written_files import PROCESSES
 
 from labeled.compat.fuel.config_parser import ServerTimeoutError
 from labeled.compat.fuel.server import arrays_of, message_of
@@ -79,10 +78,6 @@ def described(**changes):
 def test_hostile_frames_are_refused(message):
     with pytest.raises(ValueError, match=r"a message|an array"):
         arrays_of(message)
-
-
-PROCESSES = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
-"""Quick, and without a socket of this process."""
 
 
 def free_port():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import contextmanager
 from multiprocessing import forkserver
 
@@ -21,6 +22,9 @@ WORKERS = 2
 @contextmanager
 def forked_workers():
     """Make workers forks of a server that has the libraries, which take two seconds to import."""
+    if sys.platform == "win32":  # which has no forks
+        yield
+        return
     forkserver.ensure_running()  # with what conftest.py names, before distributed names less
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-# forks of a server that has the libraries, but where there are none
+# forks of a server that has the libraries and holds no socket of this process; Windows has none
 PROCESSES = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 
 KINDS: list[dict[str, Any]] = [
