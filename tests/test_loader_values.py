@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import labeled
-from labeled.errors import LabeledError, SpaceError, SpecsError
+from labeled.errors import LabeledError, LoaderError, SpaceError, SpecsError
 from labeled.spaces import (
     CompositeSpace,
     IndexSpace,
@@ -63,12 +63,18 @@ def test_rows_are_those_of_the_subset_that_was_asked(ds):
     assert chosen.subset([caught.value.row])["labels"].values == [9]
 
 
-def test_padding_that_does_not_fit_is_named_as_such(ds):
-    padded = ds.subset(slice(0, 3)).batches(
-        4, specs=(VectorSpace(5), "labels"), last="pad", pad_value=7
-    )
-    with pytest.raises(SpaceError, match=r"label 7 in row 3 of this batch \(padding\) is out"):
-        list(padded)
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ((VectorSpace(5), "labels"), "'labels': .*label 7 in row 0 is out of range"),
+        ((IndexSpace(5, 1), "labels"), "'labels': .*label 7 in row 0 is out of range"),
+        ((VectorSpace(3, dtype="uint8"), "numbers"), "'numbers': value 700 .* does not fit uint8"),
+    ],
+)
+def test_padding_that_does_not_fit_the_specs_is_refused_before_the_first_batch(ds, asked, words):
+    pad_value = {"labels": 7, "numbers": 700}
+    with pytest.raises(LoaderError, match=f"pad_value=.* does not fit the specs: source {words}"):
+        ds.batches(4, specs=asked, last="pad", pad_value=pad_value)
 
 
 def test_texts_are_not_laid_out(ds):

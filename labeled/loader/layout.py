@@ -308,7 +308,20 @@ class BatchLayout:
                 if cast is not None and cast.dtype is not None and not cast.scaled:
                     dtypes.append(cast.dtype)
                 _check_padding(source, self.padding[name], *dtypes)
+        if pads and self.specs is not None:
+            self._try_padding(self.specs)
         self.copied = frozenset(sources if self.specs is not None else self.casts)
+
+    def _try_padding(self, specs: CompiledSpecs) -> None:
+        """Lay out a row of padding, lest the last batch finds that its value does not fit."""
+        rows = {}
+        for name, source in self.sources.items():
+            value = padding_of(source.dtype, self.padding[name])
+            rows[name] = np.full((1, *source.row_shape), value, source.dtype)
+        try:
+            specs(rows)
+        except SpaceError as error:
+            raise LoaderError(f"pad_value={self.padding} does not fit the specs: {error}") from None
 
     def _add(self, options: BatchOptions, source: Source, space: Space | None) -> None:
         """Settle what a source is handed out as, where there are no specs."""
@@ -413,10 +426,9 @@ class BatchLayout:
         except SpaceError as error:
             if error.row is None:
                 raise
-            found = int(rows()[error.row])
-            what = f"row {found} of the dataset" if found >= 0 else "padding"
-            here = f" in row {error.row} "
-            text = str(error).replace(here, f"{here}of this batch ({what}) ", 1)
+            found, here = int(rows()[error.row]), f" in row {error.row} "
+            what = f"{here}of this batch (row {found} of the dataset) "
+            text = str(error).replace(here, what, 1)
             raise type(error)(text).at_row(found) from error
 
 
