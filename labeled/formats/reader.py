@@ -28,7 +28,6 @@ from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
 from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
-from labeled.ragged.flat import Stored
 from labeled.selection import rows_of, runs_of, spread
 
 # what one thread reads at a time: so much stays in a core's cache while it is decoded
@@ -93,7 +92,7 @@ class ByteRanges:
         return cls(None, np.full(len(lengths), UNSTORED), lengths, chunks_decoded)
 
 
-class Reader(Stored, Protocol):
+class Reader(Protocol):
     """Rows of one source: stored values in native byte order.
 
     Safe to call from several threads at once; pickles small. :class:`labeled.testing.ReaderTests`
@@ -101,7 +100,22 @@ class Reader(Stored, Protocol):
     """
 
     @property
+    def n_rows(self) -> int: ...
+    @property
     def row_shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def kind(self) -> str:
+        """The path bytes take: "contiguous", "chunked", "h5py", "flat", "memory", ..."""
+
+    @property
+    def why(self) -> str:
+        """Why this path was taken, for `explain`."""
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows best read by one call, counted from row 0; 1 where any row can be read alone."""
 
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store row number i of `rows` in ``out[i]``, or in ``out[places[i]]``.

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Collection, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -99,26 +99,6 @@ def common(
     return np.result_type(*dtypes) if dtypes else np.dtype(np.float64), shapes
 
 
-class Stored(Protocol):
-    """What is known of whoever reads rows, and of whoever reads examples."""
-
-    @property
-    def n_rows(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def kind(self) -> str:
-        """The path bytes take: "contiguous", "chunked", "h5py", "flat", "memory", ..."""
-
-    @property
-    def why(self) -> str:
-        """Why this path was taken, for `explain`."""
-
-    @property
-    def chunk_rows(self) -> int:
-        """Rows best read by one call, counted from row 0; 1 where any row can be read alone."""
-
-
 class RaggedReader:
     """Stored examples, read flat. Safe in threads, small in a pickle, holds no file open.
 
@@ -128,8 +108,10 @@ class RaggedReader:
 
     Attributes
     ----------
-    kind, why, chunk_rows
-        As of :class:`Stored`.
+    kind, why : str
+        The path bytes take ("flat", "memory", ...) and why, for `explain`.
+    chunk_rows : int
+        Examples best read by one call; 1 where any can be read alone.
     where : str
         Source and file, as messages begin.
     n_axes : int
