@@ -40,9 +40,8 @@ class Commands(click.Group):
         said: set[str] = set()
 
         def words(message: object) -> str:
-            return opt.in_flags(
-                opt.one_line(message), self.commands.get(ctx.invoked_subcommand or "")
-            )
+            command = self.commands.get(ctx.invoked_subcommand or "")
+            return opt.in_flags(opt.one_line(message), command)
 
         def show(message: Warning | str, *where: Any, **more: Any) -> None:
             text = words(message)

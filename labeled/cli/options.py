@@ -51,6 +51,18 @@ def together(*options: Decorator) -> Decorator:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+def before_value(word: str, equals: str) -> tuple[str, str, str]:
+    """Cut ``NAME=VALUE`` in two: names may hold ``=``, and values that are a list of JSON.
+
+    Examples
+    --------
+    >>> before_value("k=0/x=a,b", "="), before_value('x=["a=b"]', "=")
+    (('k=0/x', '=', 'a,b'), ('x', '=', '["a=b"]'))
+    """
+    name, _, listed = word.partition(f"{equals}[")
+    return (name, equals, f"[{listed}") if listed.endswith("]") else word.rpartition(equals)
+
+
 def pairs(
     name: str,
     metavar: str,
@@ -59,7 +71,7 @@ def pairs(
     target: str = "",
     *,
     alone: bool = False,
-    cut: Callable[..., Any] = str.rpartition,
+    cut: Callable[..., Any] = before_value,
 ) -> Decorator:
     """Return an option of words ``NAME=VALUE``, which become a mapping by the rule `read`.
 
@@ -91,18 +103,6 @@ def pairs(
 
     targets = [target] * bool(target)
     return click.option(name, *targets, multiple=True, metavar=metavar, callback=values, help=words)
-
-
-def before_names(word: str, equals: str) -> tuple[str, str, str]:
-    """Cut ``NAME=a,b,c`` in two: names may hold ``=``, those listed as JSON also on the right.
-
-    Examples
-    --------
-    >>> before_names("k=0/x=a,b", "="), before_names('x=["a=b"]', "=")
-    (('k=0/x', '=', 'a,b'), ('x', '=', '["a=b"]'))
-    """
-    name, begins, listed = word.partition(f"{equals}[")
-    return (name, equals, f"[{listed}") if begins else word.rpartition(equals)
 
 
 def names_of(text: str) -> list[str]:
@@ -180,9 +180,8 @@ opened = pairs(
 )  # fmt: skip
 
 dims = pairs(
-    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", names_of,
-    cut=before_names,
-)  # fmt: skip
+    "--dims", "SOURCE=a,b,c", "Names of all axes of SOURCE, if the file has none.", names_of
+)
 
 external = click.option(
     "--allow-external", is_flag=True, help="Follow links to other files, if you trust the file."
