@@ -395,7 +395,8 @@ class FileReader:
         raise NotImplementedError
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        raise NotImplementedError
+        """Return the bytes that some runs take; none where rows are in memory."""
+        return ()
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         """Read each of some listed rows once, in file order, whatever their own."""
@@ -463,9 +464,6 @@ class ValuesReader(FileReader):
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         out[slice(len(rows)) if places is None else places] = self._values[rows]
-
-    def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        return ()
 
 
 class _Clock(threading.local):

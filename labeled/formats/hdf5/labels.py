@@ -189,9 +189,8 @@ def example_names(
 def texts_of(dataset: h5py.Dataset, most: int) -> tuple[str, ...]:
     """Return what a dataset of a few texts holds; nothing where it is something else."""
     shape = dataset.shape
-    if why_not_a_source(dataset) is not None or dataset.dtype.kind not in "SO":
-        return ()
-    if len(shape) != 1 or shape[0] > most:
+    is_text = why_not_a_source(dataset) is None and dataset.dtype.kind in "SO"
+    if not is_text or len(shape) != 1 or shape[0] > most:
         return ()
     check_dataset(dataset, dataset.name)
     return tuple(map(to_text, dataset[()].tolist()))
