@@ -106,7 +106,8 @@ def write(
             readers_of(at, sources, workers)
         usual = sum(n for a, n in at.nthreads().items() if a in there) << 26
         asked = replace(DEFAULTS, **options)
-        made = planned(sources, splits, asked, here=False, usual=usual)
+        asked = replace(asked, memory=usual) if asked.memory is None else asked
+        made = planned(sources, splits, asked, here=False)
         check_ending(path)
         target = os.path.abspath(os.path.expanduser(os.fsdecode(path)))
         named = None if workers is None else list(there)

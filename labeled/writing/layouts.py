@@ -65,15 +65,15 @@ class Storage:
     memory: float | str | None = None
     threads: int | None = None
 
-    def effort(self, usual: int = USUAL_BYTES) -> tuple[int, int]:
-        """Return the bytes of memory, by default as `usual`, and the number of threads.
+    def effort(self) -> tuple[int, int]:
+        """Return the bytes of memory and the number of threads.
 
         Raises
         ------
         LoaderError
             If either is not a positive number.
         """
-        budget = usual if self.memory is None else memory_of(self.memory)
+        budget = USUAL_BYTES if self.memory is None else memory_of(self.memory)
         return budget, checked_threads(self.threads)
 
 

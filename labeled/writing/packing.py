@@ -37,7 +37,7 @@ from labeled.formats.hdf5.writing import SourceWriter
 from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.region import Array
 from labeled.writing.inputs import Inputs
-from labeled.writing.layouts import USUAL_BYTES, Storage, fits, layouts_of
+from labeled.writing.layouts import Storage, fits, layouts_of
 from labeled.writing.source import BLOCK_BYTES, Block, Encode, SourceToWrite, cast, texts
 from labeled.writing.splits import Splits
 from labeled.writing.statistics import SCRATCH_BYTES, Measure, Measured, Part, Tally, can_measure
@@ -251,11 +251,10 @@ class PackingPlan:
         table: Splits | None,
         *,
         stored: Mapping[str, SourceHeader] | None = None,
-        usual: int = USUAL_BYTES,
         statistics: bool = True,
         checksums: bool = True,
     ) -> PackingPlan:
-        """Plan how rows are stored; `stored` is as in :func:`layouts_of`, `usual` as in effort."""
+        """Plan how rows are stored; `stored` is as in :func:`layouts_of`."""
         layouts = layouts_of(inputs.sources, list(inputs.n_rows), storage, stored)
         recipes: dict[str, Recipe] = {}
         tallies: dict[str, Tally] = {}
@@ -268,7 +267,7 @@ class PackingPlan:
             if measure is not None:
                 rows = {s: by[name] for s, by in (table or {}).items() if name in by}
                 tallies[name] = Tally(rows, decoded=measure.cf is not None)
-        return cls(inputs, recipes, tallies, *storage.effort(usual))
+        return cls(inputs, recipes, tallies, *storage.effort())
 
     @property
     def rows_budget(self) -> int:

@@ -27,7 +27,7 @@ from labeled.formats.hdf5.metadata import write_own
 from labeled.formats.replacing import check_target, replacing
 from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, warn_of_left_out
-from labeled.writing.layouts import USUAL_BYTES, RaggedAs, Storage, StorageKeywords
+from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords
 from labeled.writing.packing import Begin, PackingPlan, fitting, store
 from labeled.writing.source import SourceToWrite
 from labeled.writing.splits import Splits, as_splits, check_inside, warn_of_overlaps
@@ -326,17 +326,11 @@ class Planned:
 
 
 def planned(
-    sources: Any,
-    splits: Mapping[str, Any] | None,
-    options: WriteOptions,
-    *,
-    here: bool = True,
-    usual: int = USUAL_BYTES,
+    sources: Any, splits: Mapping[str, Any] | None, options: WriteOptions, *, here: bool = True
 ) -> Planned:
     """Check everything that :func:`write` is asked for, but the target.
 
-    `here` is whether the rows of a Dataset are read in the process that writes; `usual` is the
-    memory where none is asked for.
+    `here` is whether the rows of a Dataset are read in the process that writes.
     """
     o = options
     inputs = inputs_of(sources, o.dims, o.ragged, here=here)
@@ -346,7 +340,7 @@ def planned(
     _check_fit(inputs, netcdf=o.netcdf)
     file_attrs = _file_attrs(inputs, o)
     kept: Any = {"statistics": o.statistics, "checksums": o.checksums}
-    plan = PackingPlan.of(inputs, o, table, usual=usual, **kept)
+    plan = PackingPlan.of(inputs, o, table, **kept)
     plan = fitting(plan, o.memory) if here else plan
     _warn_of_lengths(table, {name: n for name, n in inputs.n_rows.items() if n is not None})
     if table is not None and splits is not None:
