@@ -119,12 +119,6 @@ class LazyArray(BackendArray):
             return ()
         return block_shapes(self.source, self.rows, chunks)[not self.has_rows :]
 
-    def part(self, *axes: slice) -> LazyArray:
-        """Take a part of each axis, lazily."""
-        rows, *inner = axes if self.has_rows else (slice(None), *axes)
-        source = self.source.narrow(dict(enumerate(inner)))
-        return replace(self, source=source, rows=self.rows[rows])
-
     def renamed(self, names: Mapping[str, str]) -> LazyArray:
         return replace(self, dims=tuple(names.get(dim, dim) for dim in self.dims))
 
@@ -141,10 +135,12 @@ class Blocks(BlockwiseDep):
         self._edges = tuple(np.cumsum([0, *axis]) for axis in chunks)
 
     def __getitem__(self, block: tuple[int, ...]) -> LazyArray:
-        edges = zip(self._edges, block, strict=True)
-        part = self.array.part(*(slice(int(e[n]), int(e[n + 1]), 1) for e, n in edges))
-        source, rows = part.source.around(part.rows)  # which travels with its task
-        return replace(part, source=source, rows=rows)
+        edges, whole = zip(self._edges, block, strict=True), self.array
+        axes = [slice(int(e[n]), int(e[n + 1]), 1) for e, n in edges]
+        first, *inner = axes if whole.has_rows else (slice(None), *axes)
+        # what travels with its task
+        source, rows = whole.source.narrow(dict(enumerate(inner))).around(whole.rows[first])
+        return replace(whole, source=source, rows=rows)
 
     def __dask_tokenize__(self) -> tuple[str, str, Any]:
         return self.array.source.token, self.array.rows.token, self.chunks
