@@ -208,7 +208,7 @@ def _inferred(name: str, values: Any, text: Array, dialect: Dialect) -> Column:
             values = dialect.parse(text, {name: arrow().uint64()}).column(0)
         except RowError:  # ids of so many digits stay what they are
             words = dialect.parse(text, {name: arrow().string()}).column(0)
-            if _would_be_rounded(set(words.to_pylist()) - set(dialect.missing)):
+            if _would_be_rounded(set(words.to_pylist()) - set(dialect.given.missing)):
                 values = words
         kind = values.type
     if kinds.is_integer(kind):

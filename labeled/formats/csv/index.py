@@ -203,13 +203,15 @@ class RowError(ValueError):
 class Dialect:
     """How rows and fields are written."""
 
+    given: TextOptions  # those on which rows and fields depend
     delimiter: str  # between fields; WHITESPACE for any number of blanks and tabs, empty if unknown
-    quote: str | None
     begin: int  # where the first row of values begins, in the unpacked text
-    encoding: str
-    decimal: str
-    missing: tuple[str, ...]
     names: tuple[str, ...] = ()
+
+    @property
+    def quote(self) -> str | None:
+        """What encloses fields; nothing does between blanks."""
+        return None if self.delimiter == WHITESPACE else self.given.quote
 
     @property
     def separator(self) -> str:
@@ -232,7 +234,7 @@ class Dialect:
             block_size=len(text) + 1,
             column_names=self.names,
             autogenerate_column_names=not self.names,
-            encoding=self.encoding,
+            encoding=self.given.encoding,
         )
         parsing = csv.ParseOptions(
             delimiter=self.separator,
@@ -242,17 +244,17 @@ class Dialect:
         converting = csv.ConvertOptions(
             column_types=types,
             include_columns=[*(types or ())] if self.names else None,
-            null_values=self.missing,
+            null_values=self.given.missing,
             strings_can_be_null=False,
             check_utf8=False,
-            decimal_point=self.decimal,
+            decimal_point=self.given.decimal,
         )
         pool = arrow().system_memory_pool()  # others keep much for the next block
         try:
             return csv.read_csv(arrow().py_buffer(text), reading, parsing, converting, pool)
         except UnicodeDecodeError as fault:
             row = int(np.searchsorted(self.rows(text)[1], fault.start, "right"))
-            why = f"it is not {self.encoding}: {fault}; pass encoding="
+            why = f"it is not {self.given.encoding}: {fault}; pass encoding="
         except ValueError as fault:
             row = int(found[1]) - 1 if (found := _ROW.search(str(fault))) else 0
             why = _ROW.sub("", str(fault), count=1)
@@ -294,7 +296,7 @@ class Dialect:
 
         Examples
         --------
-        >>> dialect = Dialect(",", '"', 0, "utf-8", ".", ())
+        >>> dialect = Dialect(TextOptions(), ",", 0)
         >>> text = np.frombuffer(b'a,"b\\n"\\n\\nc,d\\ne', np.uint8)
         >>> starts, ends, rest = dialect.rows(text, last=False)
         >>> starts.tolist(), ends.tolist(), rest
@@ -358,14 +360,8 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
                 f"{file} has no line after the skip_lines={options.skip_lines} first"
             )
     begin = len(data) - len(data[begin:].lstrip(b"\r\n"))
-    dialect = Dialect(
-        options.delimiter or "",
-        None if options.delimiter == WHITESPACE else options.quote,
-        begin,
-        options.encoding,
-        options.decimal,
-        options.missing,
-    )
+    given = replace(options, header=None, names=None, labels=None, columns=None, dtype=None)
+    dialect = Dialect(given, options.delimiter or "", begin)
     text = np.frombuffer(data, np.uint8)[begin:]
     ends = dialect.rows(text, last=len(data) < HEAD_BYTES)[1] + begin
     if not len(ends):
@@ -408,19 +404,20 @@ def _guess_delimiter(dialect: Dialect, path: str, text: bytes) -> Dialect:
     if path.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and b"\t" in text:
         return replace(dialect, delimiter="\t")
     best, most = replace(dialect, delimiter=","), 1
-    for delimiter in CANDIDATES.replace(dialect.decimal, ""):
+    given = dialect.given
+    for delimiter in CANDIDATES.replace(given.decimal, ""):
         one = replace(dialect, delimiter=delimiter)
         rows = one.fields(text)
         if rows and len(rows[0]) > most:
             best, most = one, len(rows[0])
     if most > 1:
         return best
-    blanks = replace(dialect, delimiter=WHITESPACE, quote=None)
+    blanks = replace(dialect, delimiter=WHITESPACE)
     rows = blanks.fields(text)
     if not rows or len(rows[0]) == 1:
         return best
-    fields = (each for each in rows[-1] if each not in dialect.missing)
-    return blanks if all(_is_number(each, dialect.decimal) for each in fields) else best
+    fields = (each for each in rows[-1] if each not in given.missing)
+    return blanks if all(_is_number(each, given.decimal) for each in fields) else best
 
 
 def _is_number(field: str, decimal: str) -> bool:
@@ -466,7 +463,7 @@ def row_index(stamp: FileStamp, dialect: Dialect) -> RowIndex:
         if len(starts):
             found.append(at + starts[-n_rows % each :: each])
             n_rows, end = n_rows + len(starts), at + int(ends[-1])
-        if odd is None and dialect.encoding == "utf-8":  # the parser itself decodes others
+        if odd is None and dialect.given.encoding == "utf-8":  # the parser itself decodes others
             odd = _not_utf8(text[:rest], at)
         if sum(map(len, found)) > MAX_NOTED:
             found, each = [np.concatenate(found)[::2]], 2 * each
