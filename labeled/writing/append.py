@@ -96,21 +96,17 @@ def append(
     where = header.stamp.path
     with naming(f"rows were to be added to {where!r}"):
         target = check_target(where, overwrite=True)
-        stored, counted = (
-            StoredSources(header, target, budget // 6),
-            partial(_new_table, header, split),
-        )
-        old = stored.inputs()
+        stored = StoredSources(header, target, budget // 6)
+        old, counted = stored.inputs(), partial(_new_table, header, split)
         new = inputs_of(sources, before=old.sources)
         _check_fit(new, old, header)
         n_old = {name: source.n_rows for name, source in header.sources.items()}
         table = counted({name: n_old[name] + (n or 0) for name, n in new.n_rows.items()})
-        inputs = _old_then_new(old, new)
+        inputs, growing = _old_then_new(old, new), None if new.batches is None else split
 
         def check(_: str) -> None:
             check_same(header.stamp, "Append again")
 
-        growing = None if new.batches is None else split
         rewrite(
             stored, inputs, table, options, check, "append to", counted=counted, growing=growing
         )
