@@ -269,6 +269,7 @@ def _described(
     Where it is `strict`, nothing may be lost.
     """
     described: dict[str, Described] = {}
+    names: dict[str, str] = {}  # by path
     lost: dict[str, LabeledError] = {}
     for info in infos:
         name, error, why_not = info.name, info.error, info.why_not
@@ -278,7 +279,8 @@ def _described(
             why_not = None if opening.netcdf else "it is a single value (no axis)"
         if why_not is None:
             try:
-                described[name] = describe(opening, info)
+                described[name] = found = describe(opening, info)
+                names[found.header.key] = name
                 continue
             except LabeledError as fault:
                 error, why_not = fault, str(fault)
@@ -291,7 +293,6 @@ def _described(
                 raise error
             if not chosen:
                 lost[name] = error
-    names = {each.header.key: name for name, each in described.items()}
     for owner, one in list(described.items()):
         for role, part in one.header.parts.items():
             if role != "values" and part.key in names:

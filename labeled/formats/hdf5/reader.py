@@ -35,6 +35,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import h5py
@@ -491,7 +492,7 @@ class ChunkedReader(FileReader):
         self._filters = applied(source.filters)
         self.why = "chunks without filters: read by file offset, several a row"
         if source.filters:
-            names = ", ".join(step.words for step in source.filters)
+            names = ", ".join(map(attrgetter("words"), source.filters))
             self.why = f"chunks decoded outside HDF5's lock ({names})"
 
     def _stacks(self, runs: Ints) -> Iterator[_Stack]:
