@@ -262,7 +262,7 @@ class EpochIterator(Generic[T]):
         # A source that is kept is read whole, here and once. Jobs copy rows out of `kept` then
         # (`SourceReader.tasks`): they go through the same buffers, but no file is read.
         for source_reader in loader_plan.source_readers:
-            source_reader.load(sizes.threads + 1)
+            source_reader.load(sizes.load_threads)
         stats.load_s += perf_counter() - began
         device_plan = loader_plan.device_plan
         resident = None if device_plan is None else device_plan.resident

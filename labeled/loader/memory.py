@@ -414,6 +414,8 @@ class Sizes:
         Buffers of that many rows.
     threads : int
         Background threads; those that read take batches through a pipeline, too.
+    load_threads : int
+        Threads that read what is kept, before the first batch.
     in_flight : int
         Batches in a pipeline at a time, the consumer's not counted; 0 where there is none.
     layout_bytes : int
@@ -493,7 +495,12 @@ class Sizes:
         self.beside_bytes = sum(others) + max(0, threads - 1) * needs.thread_bytes
         self.kept, self.kept_bytes = needs.kept, needs.kept_bytes
         self.window_rows, self.job_rows, self.n_buffers = window_rows, job_rows, n_buffers
-        self.threads, self.in_flight = threads, in_flight
+        self.threads, self.in_flight, self.load_threads = threads, in_flight, threads + 1
+        if options.threads is None and options.prefetch != 0:
+            # There are no buffers yet, whose memory serves more threads.
+            room = self.promised_bytes - needs.kept_bytes - OVERHEAD_BYTES
+            most = min(processors(MAX_THREADS + 1), room // needs.thread_bytes)
+            self.load_threads = max(self.load_threads, most)
         self.layout_bytes, self.example_bytes = 0, dict[str, int]()
         for name, worst in needs.worst.items():
             self.layout_bytes += needs.asked.ragged[name].layout_bytes
