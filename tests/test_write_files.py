@@ -241,6 +241,7 @@ def test_a_table_beyond_64_kib(tmp_path: Path) -> None:
         ({"x": np.zeros(3), "x/y": np.zeros(3)}, None, {}, ArrayError, "inside source 'x'"),
         ({"a//b": np.zeros(3)}, None, {}, ArrayError, "cannot name a source"),
         ({"x": np.zeros(3)}, None, {"dims": {"x": ("x",)}}, DimsError, "both a source and"),
+        ({"g/x": np.zeros(3)}, None, {"dims": {"g/x": ("g",)}}, DimsError, "'g' is both a group"),
         ({"x": np.zeros(3)}, None, {"dims": {"x": ("a", "b")}}, DimsError, "'x'"),
         ({"x": np.zeros(3)}, None, {"compression": "zip"}, ArrayError, "must be None or one of"),
         ({"x": np.zeros(3)}, None, {"chunks": (2, 2)}, ArrayError, "does not fit"),

@@ -415,12 +415,15 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
         for one, what in called.items():
             if one in taken:
                 remedy = "rename one with dims={source: (...)}"
-                remedy += ", or pass netcdf=False" if what == "dim" else ""
+                remedy += (
+                    ", or write with labeled.write(..., netcdf=False)" if what == "dim" else ""
+                )
                 if what == "coordinate" and one not in lengths:  # it has a name of its own
                     remedy = "give the source or the coordinate another name"
+                other_use = "source" if one in inputs.sources else "group of sources"
                 raise DimsError(
-                    f"{one!r} is both a source and a {what} of source {name!r}, and netCDF has one "
-                    f"name for both; {remedy}"
+                    f"{one!r} is both a {other_use} and a {what} of source {name!r}, and netCDF "
+                    f"has one name for both; {remedy}"
                 )
 
 
