@@ -95,6 +95,19 @@ def test_columns_called_otherwise_and_other_units_are_refused(tmp_path: Path) ->
     assert labeled.open_dataset(path)["x"].values[3].tolist() == [1, 0]
 
 
+def test_times_in_another_unit_are_appended_as_the_message_says(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        f["t"] = np.arange(3)
+        f["t"].attrs["units"] = "hours since 2000-01-01"
+    times = labeled.open_dataset(path)["t"].values
+    with pytest.raises(ArrayError, match=r"in 'nanoseconds .* in 'hours .*decode_cf=False"):
+        labeled.append(path, {"t": times})
+    labeled.append(path, labeled.open_dataset(path, decode_cf=False))
+    labeled.append(path, {"t": np.arange(3)})
+    np.testing.assert_array_equal(labeled.open_dataset(path)["t"], np.tile(times, 3))
+
+
 DAYS = np.array(["2020-01-01", "2020-01-02", "2020-01-03"], "M8[ns]")
 
 
