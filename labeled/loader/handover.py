@@ -57,9 +57,8 @@ class HandedOver:
         for name, dtype in () if layout is None else layout.out_dtypes.items():
             found = to.dtype(dtype)
             if found is None:
-                what, cast = str(dtype), ", or give a dtype= such as 'float32'"
-                if dtype.kind in "OSU":
-                    what, cast = "text", ""
+                what = "text" if dtype.kind in "OSU" else str(dtype)
+                cast = "" if dtype.kind in "OSUmM" else ", or give a dtype= such as 'float32'"
                 raise LoaderError(
                     f"source {name!r} is {what}, of which {to.library} makes no arrays; leave it "
                     f"out with select(), make numbers of it with pipeline={{{name!r}: ...}}{cast}"
