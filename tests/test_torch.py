@@ -140,7 +140,7 @@ def test_text_is_refused_before_anything_is_read(ds):
 def test_what_is_said_of_times_makes_tensors_of_them(tmp_path):
     times = np.arange(6).astype("datetime64[s]")
     ds = labeled.open_dataset(labeled.write(tmp_path / "t.hdf5", {"when": times}))
-    with pytest.raises(LoaderError, match=r"'when' is datetime64.*pipeline=\{'when'"):
+    with pytest.raises(LoaderError, match=r"'when' is datetime64.*pipeline=\{'when': ...\}$"):
         ds.batches(6, output="torch")
     with pytest.raises(LoaderError, match=r"holds no numbers, expected int64"):
         ds.batches(6, output="torch", dtype={"when": "int64"})
@@ -180,6 +180,28 @@ def test_a_second_iteration_ends_the_first(train, persistent):
 def test_torchs_own_loader_makes_no_batches_of_a_dataset(train):
     with pytest.raises(TypeError, match="batch must contain tensors"):
         next(iter(torch.utils.data.DataLoader(train, batch_size=16, shuffle=True)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_serve_a_sampler_that_lists_other_batches_when_asked_again(train, workers):
+    drawn = np.random.default_rng(5)  # each worker would draw its own, or find nothing left
+    for sampler in (Redrawn(drawn), iter(Redrawn(drawn))):
+        loader = labeled.torch.data_loader(train, sampler=sampler, num_workers=workers)
+        first = rows_of(loader)
+        assert len(loader) == len(first) == 13
+        assert sorted(joined(first)) == list(range(N))
+        assert rows_of(loader) == first
+
+
+class Redrawn:
+    """Batches in another order each time they are listed, like torch's BatchSampler."""
+
+    def __init__(self, drawn):
+        self.drawn = drawn
+
+    def __iter__(self):
+        rows = self.drawn.permutation(N)
+        return iter([rows[at : at + 8] for at in range(0, N, 8)])
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -922,7 +922,9 @@ def _names_of(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> dict[str, Any]:
-    """Check options of ``batches`` by making a loader of them, and fix the seed of all parts.
+    """Check options of ``batches`` by making a loader of them, and fix what all parts share.
+
+    That is the seed, and the batches of a sampler, which may list others when it is asked again.
 
     Parameters
     ----------
@@ -939,6 +941,7 @@ def shared_options(dataset: Dataset, options: Mapping[str, Any], deals: str) -> 
     if "shard" in options:
         raise LoaderError(f"shard= is what {deals}")
     loader = dataset.batches(**options)
-    pipeline = loader.plan.pipeline
-    seeded = options.get("sampler") is None or (pipeline is not None and pipeline.draws)
-    return {**options, **({"seed": loader.seed} if seeded else {})}
+    sampler, pipeline = loader.plan.options.sampler, loader.plan.pipeline
+    listed = {} if sampler is None else {"sampler": sampler}
+    seeded = sampler is None or (pipeline is not None and pipeline.draws)
+    return {**options, **listed, **({"seed": loader.seed} if seeded else {})}
