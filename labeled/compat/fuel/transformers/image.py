@@ -18,8 +18,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from labeled.compat.errors import check
-from labeled.compat.fuel import transformers
 from labeled.compat.fuel.schemes import random_state
+from labeled.compat.fuel.transformers import Cast, ScaleAndShift, base
 from labeled.formats.pictures import pillow
 
 RESAMPLINGS = ("nearest", "bilinear", "bicubic", "lanczos")
@@ -27,7 +27,7 @@ Size = tuple[int, int]
 BATCH_LABELS = ("batch", "channel", "height", "width")
 
 
-class ImagesFromBytes(transformers.SourcewiseTransformer):
+class ImagesFromBytes(base.SourcewiseTransformer):
     """Decodes images from the bytes of their files.
 
     Parameters
@@ -43,7 +43,7 @@ class ImagesFromBytes(transformers.SourcewiseTransformer):
     """
 
     def __init__(self, data_stream: Any, color_mode: str | None = "RGB", **kwargs: Any) -> None:
-        options = transformers.as_behind(data_stream, kwargs)
+        options = base.as_behind(data_stream, kwargs)
         new = BATCH_LABELS[1:] if options["produces_examples"] else BATCH_LABELS
         labels = dict.fromkeys(data_stream.sources) | dict(data_stream.axis_labels or {})
         labels |= dict.fromkeys(kwargs.get("which_sources", data_stream.sources), new)
@@ -60,11 +60,11 @@ class ImagesFromBytes(transformers.SourcewiseTransformer):
         return [self.transform_source_example(one, source_name) for one in source_batch]
 
 
-class _Images(transformers.SourcewiseTransformer, transformers.ExpectsAxisLabels):
+class _Images(base.SourcewiseTransformer, base.ExpectsAxisLabels):
     """Changes image by image."""
 
     def __init__(self, data_stream: Any, **kwargs: Any) -> None:
-        super().__init__(data_stream, **transformers.as_behind(data_stream, kwargs))
+        super().__init__(data_stream, **base.as_behind(data_stream, kwargs))
 
     def _verify(self, source_name: str, expected: tuple[str, ...]) -> None:
         labels = self.data_stream.axis_labels
@@ -85,7 +85,7 @@ class _Images(transformers.SourcewiseTransformer, transformers.ExpectsAxisLabels
         check(fits, wrong)
         return image
 
-    _changed = transformers.SourcewiseTransformer._not_transformed
+    _changed = base.SourcewiseTransformer._not_transformed
 
 
 class MinimumImageDimensions(_Images):
@@ -232,7 +232,7 @@ def _by_channel(image: Any, change: Callable[[Any], Any]) -> Any:
 
 
 # ---------------------------------------------------------------- behind built-in datasets
-class ToBytes(transformers.SourcewiseTransformer):
+class ToBytes(base.SourcewiseTransformer):
     """Makes byte strings of arrays: of each example of a batch one.
 
     Their axis is labelled 'bytes', behind 'batch' where that was a label.
@@ -244,7 +244,7 @@ class ToBytes(transformers.SourcewiseTransformer):
             is_batch = "batch" in labels.get(source, ())
             labels[source] = ("batch", "bytes") if is_batch else ("bytes",)
         options = {"axis_labels": labels, **kwargs}
-        super().__init__(stream, **transformers.as_behind(stream, options))
+        super().__init__(stream, **base.as_behind(stream, options))
 
     def transform_source_example(self, source_example: Any, source_name: str) -> Any:
         return source_example.tobytes()
@@ -256,8 +256,8 @@ class ToBytes(transformers.SourcewiseTransformer):
 def uint8_pixels_to_floatX(which_sources: Any) -> tuple[Any, ...]:
     """Return default transformers that scale pixels to 0..1 and cast them to floatX."""
     chosen = {"which_sources": which_sources}
-    scaled = transformers.ScaleAndShift, [1 / 255.0, 0], chosen
-    return scaled, (transformers.Cast, ["floatX"], chosen)
+    scaled = ScaleAndShift, [1 / 255.0, 0], chosen
+    return scaled, (Cast, ["floatX"], chosen)
 
 
 def rgb_images_from_encoded_bytes(which_sources: Any) -> tuple[Any, ...]:
