@@ -117,6 +117,8 @@ def test_dims_must_fit() -> None:
         Ragged.of([np.arange(2)], ("a", "a"))
     with pytest.raises(ArrayError, match="must be arrays of numbers"):
         Ragged.of([np.array([None])])
+    with pytest.raises(ArrayError, match="must be arrays of numbers"):
+        Ragged.of([np.zeros(2, [("a", "i4")]), np.zeros(2)])  # NumPy knows no dtype for both
     assert Ragged.of([np.zeros((1, 1))], name="x").dims == ("batch", "x_axis_1", "x_axis_2")
 
 

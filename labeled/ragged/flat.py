@@ -45,9 +45,10 @@ class Flat(NamedTuple):
             if np.ma.is_masked(example):
                 raise ArrayError(f"example {number} has masked values; fill them: .filled(value)")
         arrays = [np.asarray(example) for example in examples]
-        dtype, shapes = common(arrays, dtypes_of(examples, arrays), "example")
-        if dtype.kind not in "biufcSUmM":
+        dtypes = dtypes_of(examples, arrays)
+        if not {dtype.kind for dtype in dtypes} <= set("biufcSUmM"):
             raise ArrayError("ragged examples must be arrays of numbers, or all of times")
+        dtype, shapes = common(arrays, dtypes, "example")
         values = np.empty(0)
         if arrays:
             values = np.concatenate(arrays, axis=None, dtype=dtype, casting="unsafe")
