@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import test_memory
 from ragged_files import LAYOUTS, ragged_path, same, write_flat
 
 import labeled
-from labeled.errors import LoaderError, SpaceError, SpecsError
+from labeled.errors import FileFormatError, LoaderError, SpaceError, SpecsError
 from labeled.spaces import VectorSpace
 
 N = 300
@@ -243,6 +244,19 @@ def test_packed_examples_are_decoded_in_batches(tmp_path: Path, n_files: int) ->
         for row, found in zip(batch.rows, batch["x"].values.tolist(), strict=True):
             wanted = examples[row % 100] * np.float32(0.5)
             np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def test_an_example_of_another_size_is_named_by_its_own_file(tmp_path: Path) -> None:
+    examples = [np.zeros(2000 + n % 2) for n in range(400)]  # more than memory keeps
+    paths = [labeled.write(tmp_path / f"{name}.h5", {"x": examples}) for name in "ab"]
+    batches = iter(labeled.open_dataset(paths).batches(2, memory="12 MiB"))
+    next(batches)
+    before = os.stat(paths[1])
+    with h5py.File(paths[1], "r+") as file:
+        file["x_offsets"][300] -= 1
+    os.utime(paths[1], ns=(before.st_atime_ns, before.st_mtime_ns))  # as if nobody had written
+    with pytest.raises(FileFormatError, match=r"'x' in '[^']*b\.h5', row 299: it has 2000 values"):
+        list(batches)
 
 
 def test_padded_sources_that_share_a_dim_go_to_xarray(tmp_path: Path) -> None:

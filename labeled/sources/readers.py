@@ -64,6 +64,13 @@ class JoinedRagged(Joined, RaggedReader):
             found.append((reader, wanted, places))
         return shapes, found
 
+    def read_at(self, rows: AnyRows, out: Array, places: Rows, sizes: Rows) -> Rows:
+        """Read examples to their places, file by file: an error names the one that is damaged."""
+        shapes = np.empty((len(rows), self.n_axes), np.int64)
+        for _, reader, own, which in self.by_list(rows):
+            shapes[which] = reader.read_at(own, out, places[which], sizes[which])
+        return shapes
+
     def _check_claim(self, found: list[InOneFile], sizes: Rows) -> None:
         for reader, wanted, places in found:
             reader._check_claim(wanted, sizes[places])
