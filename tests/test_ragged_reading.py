@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,34 @@ def test_values_that_are_claimed_but_not_stored_are_refused(tmp_path: Path) -> N
         f["x_offsets"][1] = 2**40
     with pytest.raises(UnsafeFileError, match="claims shape"):
         labeled.open_dataset(path)["x"].flat()
+
+
+def test_a_claim_is_judged_by_what_is_stored(tmp_path: Path, monkeypatch: Any) -> None:
+    """Deflate makes a thousandth of zeros: decoding them into eight times as much is no claim."""
+    monkeypatch.setattr("labeled.formats.hdf5.safety.FREE_BYTES", 1 << 16)
+    path = tmp_path / "zeros.h5"
+    with h5py.File(path, "w") as f:
+        arrays, stored = [np.zeros(n, "i1") for n in (500_000, 500_001)], {"chunks": (1 << 18,)}
+        x = write_flat(f, "x", arrays, dims=("batch", "time"), compression=9, **stored)
+        x.attrs["scale_factor"] = 0.5
+    assert labeled.open_dataset(path)["x"].flat().values.dtype == float
+
+
+def test_packed_examples_are_decoded_a_part_at_a_time(tmp_path: Path) -> None:
+    examples = [np.full(990 + n % 20, n % 7, "i2") for n in range(1000)]
+    attrs = {"x": {"scale_factor": 0.5}}
+    ragged = labeled.open_dataset(
+        labeled.write(tmp_path / "x.h5", {"x": examples}, source_attrs=attrs)
+    )["x"]
+    ragged[:2].flat()
+    tracemalloc.start()
+    try:
+        values = ragged.flat().values
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(values, np.concatenate(examples) * 0.5)
+    assert peak_bytes < 1.7 * values.nbytes  # with what is stored, a quarter of it
 
 
 @pytest.mark.parametrize(

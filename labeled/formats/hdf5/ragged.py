@@ -51,6 +51,8 @@ REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 
 BLOCK_ROWS = 1 << 16  # rows that HDF5 reads at once at most
 
+DECODED_VALUES = 1 << 17  # at a time, about: all at once would lie in memory twice
+
 MANY_PIECES = 4  # from so many pieces on, of half a mebibyte each, threads of their own pay
 
 DENSE = 6  # HDF5 reads a list of rows so many times slower than a slice that holds them
@@ -138,7 +140,7 @@ class FlatReader(StoredExamples):
         return self._checked(rows, sizes), starts
 
     def _check_claim(self, wanted: Rows, sizes: Rows) -> None:
-        check_claim(self.source.parts["values"], int(sizes.sum()) * self.dtype.itemsize)
+        check_claim(self.source.parts["values"], int(sizes.sum()) * self._values.dtype.itemsize)
 
     def _read(self, wanted: Rows, out: Array, places: Rows, sizes: Rows, threads: int) -> None:
         """Read examples directly, unless they are decoded then; compressed chunks by threads."""
@@ -149,7 +151,9 @@ class FlatReader(StoredExamples):
         offsets = offsets_of(sizes)
         stored = np.empty(int(offsets[-1]), self._values.dtype)
         self._read_segments(stored, offsets[:-1], wanted, sizes, threads)
-        copy_segments(out, places, decode(stored, cf), offsets[:-1], sizes)
+        for a, b in pairwise(block_cuts(sizes, DECODED_VALUES)):
+            values = decode(stored[offsets[a] : offsets[b]], cf)
+            copy_segments(out, places[a:b], values, offsets[a:b] - offsets[a], sizes[a:b])
 
     def _read_segments(
         self, out: Array, places: Rows, starts: Rows, sizes: Rows, threads: int
