@@ -26,7 +26,7 @@ from labeled.selection import Selection
 from labeled.sources.source import Array, Rows, Source
 from labeled.spaces import DataSpecsMapping, IndexSpace, SourceInfo, Space, compile_specs
 from labeled.spaces.arrays import numpy_dtype, value_for, why_not_cast
-from labeled.spaces.specs import Cast, CompiledSpecs, check_factor
+from labeled.spaces.compiled_specs import Cast, CompiledSpecs, check_factor
 from labeled.transforms.running import CompiledPipeline, Forms
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes, part_of
 
