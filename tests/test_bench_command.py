@@ -63,6 +63,17 @@ def test_chunks_that_no_codec_makes_smaller_are_read_too(tmp_path: Path) -> None
     assert "bare loop" in {one["loop"] for one in json.loads(done.stdout)}
 
 
+def test_the_shuffle_quality_is_what_explain_expects(tmp_path: Path) -> None:
+    rows, memory = np.zeros((8000, 1024), "u1"), "5 MiB"
+    path = labeled.write(tmp_path / "x.hdf5", {"x": rows}, chunks=200, compression="gzip")
+    loader = labeled.open_dataset(path).batches(64, shuffle=True, seed=7, memory=memory)
+    found = json.loads(run(path, "--json", "--memory", memory, "--batch-size", 64).stdout)
+    expected = {False: {None}, True: {loader.explain().quality, 1.0}}
+    assert min(expected[True]) < 0.9
+    for shuffled, qualities in expected.items():
+        assert {one["quality"] for one in found if one["shuffled"] == shuffled} == qualities
+
+
 @pytest.mark.slow
 def test_the_page_compares_three_loops(tmp_path: Path) -> None:
     done = run(hdf5_file(tmp_path / "x.hdf5"))
@@ -74,6 +85,7 @@ def test_the_page_compares_three_loops(tmp_path: Path) -> None:
         "h5py, x[sorted rows]",
         "bare loop",
         "peak memory",
+        "shuffle quality: what explain() expects, not measured",
         "its later epochs are faster",
     ):
         assert words in done.output

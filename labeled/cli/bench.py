@@ -42,12 +42,12 @@ HEAD = ("rows/s", "GB/s", "labeled / it", "peak memory", "shuffle quality")
 NOTES = """\
 labeled / it: how many times as fast labeled is. Ratios within one run are what to trust.
 peak memory: arrays and Python objects of the first round; pages of a mapped file are not counted.
-shuffle quality: how evenly batches draw from the file, as explain() says; 1 is a full shuffle."""
+shuffle quality: what explain() expects, not measured; 1 is a full shuffle, as the others make."""
 
 
 @dataclass
 class Loop:
-    """One way to read the file, and what was measured of it."""
+    """One way to read the file, the shuffle quality to expect, and what was measured."""
 
     loop: str
     shuffled: bool
