@@ -26,6 +26,7 @@ from labeled.transforms import (
     Augment,
     Crop,
     SampleContext,
+    Stack,
     Stages,
     stack,
     whole,
@@ -390,6 +391,9 @@ def test_parts_beside_a_collate_keep_the_dim_of_their_examples():
     pipeline = Stages(collate={"x": lambda samples: sum(samples)})
     (batch,) = labeled.batches(table, 6, dim="obs", pipeline=pipeline)
     assert (batch["x"].dims, batch["y"].dims) == (("f",), ("obs",))
+    for collate, dim in (({}, "obs"), (Stack("n", own={"x": len}), "n")):
+        (batch,) = labeled.batches(table, 6, dim="obs", pipeline=Stages(collate=collate))
+        assert batch["y"].dims == (dim,)
 
 
 @pytest.mark.parametrize("door", ["part", "write", "provider"])

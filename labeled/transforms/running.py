@@ -224,8 +224,9 @@ class CompiledPipeline:
             if not samples:
                 return NOTHING, kept
         collate = self.stacked if self.collate is None else self.collate
-        if isinstance(collate, Stack) and collate.own:
-            collate = replace(self.stacked, own=collate.own)
+        if isinstance(collate, Stack) and collate.own is not None:
+            plain = collate == Stack(own=collate.own)  # names no dims itself
+            collate = replace(self.stacked, own=collate.own) if plain else collate
         made = run([Step(collate)], samples, context, stage="collate")
         if self.collate is not None:
             self._check_rows(made, len(samples), "the collate")

@@ -219,7 +219,7 @@ class Stack:
         The same by the name of a source.
     axes : nested tuple of int, optional
         The axis that counts samples in each array of a nested tuple, where it is not the first.
-    own : mapping of str to callable
+    own : mapping of str to callable, optional
         What makes a batch of some parts of samples, instead.
 
     Raises
@@ -240,7 +240,7 @@ class Stack:
     dim: str = "batch"
     dims: Mapping[str, str] = field(default_factory=dict)
     axes: Any = None
-    own: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    own: Mapping[str, Callable[..., Any]] | None = None
 
     def __post_init__(self) -> None:
         check_fields(self, PipelineError)
