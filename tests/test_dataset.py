@@ -112,10 +112,10 @@ def test_every_path_gives_the_same_rows(path, composition):
 @given(st.lists(st.sampled_from(sorted(SPLITS)), min_size=1, max_size=2), st.data())
 def test_the_xarray_engine_gives_the_same_rows(path, names, data):
     rows = np.concatenate([SPLITS[name] for name in names])
-    request = data.draw(requests(len(rows)))
+    request, which = data.draw(requests(len(rows))), data.draw(st.sampled_from([list, np.array]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LabeledWarning)
-        opened = xr.open_dataset(path, engine="labeled", which_sets=names, subset=request)
+        opened = xr.open_dataset(path, engine="labeled", which_sets=which(names), subset=request)
         np.testing.assert_array_equal(opened["images"].values, IMAGES[rows[as_numpy(request)]])
     assert opened.attrs["title"] == "a test"
     opened.close()

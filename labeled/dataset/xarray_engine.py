@@ -78,7 +78,7 @@ class LabeledBackendEntrypoint(BackendEntrypoint):
         stored = ways == [False, False]
         dataset = open_dataset(filename_or_obj, decode_cf=not stored, **options)
         if which_sets is not None:
-            dataset = dataset.split(which_sets)
+            dataset = dataset.split(*([which_sets] if isinstance(which_sets, str) else which_sets))
         if subset is not None:
             dataset = dataset.subset(subset)
         store = _Store(dataset, in_part=not (stored or all(ways)))
