@@ -25,7 +25,7 @@ labels = st.lists(st.integers(0, 20), min_size=1, max_size=200).map(np.array)
 
 def splits_of(folder: Any, rows: Any, rules: Any, **how: Any) -> dict[str, list[int]]:
     """Convert rows by some rules; return the numbers of the rows of every split."""
-    sources = {"y": rows, "n": np.arange(len(rows))}
+    sources = {"y": rows, "n": np.arange(len(rows)), "wide": np.zeros((len(rows), 2))}
     path = labeled.convert(sources, Path(folder) / "x.h5", split=rules, overwrite=True, **how)
     ds = labeled.open_dataset(path)
     return {name: ds.split(name)["n"].values.tolist() for name in ds.splits}
@@ -85,7 +85,7 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
         ({"a": "0:11"}, {}, r"slice\(0, 11, None\), but there are 10 rows"),
         ({"a": 0.7, "b": 0.4}, {}, "ask for 1.1 of the 10 rows"),
         ({"a": "11"}, {}, "asks for 11 rows"),
-        ({"a": "0:10", "b": 1}, {}, "of the 0 rows that no stretch names"),
+        ({"a": "0:10", "b": 1}, {}, "of the 0 rows that are left to share out"),
         ({"a": "x"}, {}, "has the rule 'x'"),
         ({"a": "-:5"}, {}, "has the rule '-:5'"),
         ({"a": "120%"}, {}, "share is from 0 to 1"),
@@ -97,7 +97,8 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
         ({"a": 0.5}, {"stratify": "z"}, "stratify='z' is not a source.*there are: .*'y'"),
         ({"a": 0.5}, {"stratify": np.zeros((10, 2))}, "one value for each of 10 rows"),
         ({"a": 0.5}, {"stratify": np.full(10, np.nan)}, "NaN in 10 rows, which is not a class"),
-        ({"a": 0.5}, {"group": 3}, r"has shape \(\); .* one value for each of 10 rows"),
+        ({"a": 0.5}, {"group": 3}, r"group has shape \(\); .* one value for each of 10 rows"),
+        ({"a": 0.5}, {"group": "wide"}, r"group='wide' has shape \(10, 2\); it must be one value"),
         (None, {"stratify": "y"}, "need splits: give split="),
     ],
 )

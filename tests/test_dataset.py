@@ -384,7 +384,7 @@ def test_classes_are_shared_and_groups_kept_together(tmp_path):
         ({"stratify": "y", "groups": "who"}, "group"),
         ({"stratify": np.linspace(0, 1, 100)}, "another number in each row.*bins"),
         ({"stratify": np.array(["NaT", "2000"] * 50, "M8[s]")}, "NaN in 50 rows"),
-        ({"groups": np.array(["a", None] * 50)}, "groups= holds values that cannot be compared"),
+        ({"groups": np.array(["a", None] * 50)}, "groups holds values that cannot be compared"),
         ({"groups": np.ma.masked_less(who, 3)}, "groups has masked values"),
     ]:
         with pytest.raises(SplitError, match=words):

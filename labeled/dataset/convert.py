@@ -333,10 +333,12 @@ def _drawn(
     n_rows = next(iter(counts.values()))
     by: dict[str, npt.NDArray[Any]] = {}
     for option, given in labels.items():
-        values = _called(found, option, given) if isinstance(given, str) else given
-        by[option] = one_value_a_row(option, values, n_rows)
+        where, values = option, given
+        if isinstance(given, str):
+            where, values = f"{option}={given!r}", _called(found, option, given)
+        by[option] = one_value_a_row(where, values, n_rows)
         if option == "stratify":
-            check_classes(f"{option}=", by[option], "labels", SplitError)
+            check_classes(where, by[option], "labels", SplitError)
     how: Any = {"seed": seed, "in_order": in_order}
     return splits_by_rules(rules, n_rows, **how, classes=by.get("stratify"), groups=by.get("group"))
 

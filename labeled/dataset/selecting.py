@@ -268,36 +268,40 @@ def _values_of(dataset: Dataset, option: str, given: Any) -> npt.NDArray[Any] | 
     """Return classes or groups, given outright or by the name of a source."""
     if given is None:
         return None
+    where = option
     if isinstance(given, str):
+        where = f"{option}={given!r}"
         if given not in {*dataset.sources, *dataset.files.catalog.variables}:
             able = [name for name, shape in dataset.shapes.items() if np.prod(shape[1:]) == 1]
             raise UnknownNameError(
-                f"{option}={given!r} is not a source of one value a row in {dataset.where}; "
+                f"{where} is not a source of one value a row in {dataset.where}; "
                 f"{did_you_mean(given, able)}"
             )
         given = dataset[given]
-    return one_value_a_row(option, given, dataset.n_rows)
+    return one_value_a_row(where, given, dataset.n_rows)
 
 
-def one_value_a_row(option: str, given: Any, n_rows: int) -> npt.NDArray[Any]:
+def one_value_a_row(where: str, given: Any, n_rows: int) -> npt.NDArray[Any]:
     """Return classes or groups as one value for each row; of ragged sources, the shapes.
+
+    `where` begins the message: the option, and the source where it names one.
 
     Raises
     ------
     SplitError
         If there are more values or fewer, or some that cannot be compared.
     """
-    values = as_array(option, given.shapes if isinstance(given, Ragged) else given, SplitError)
+    values = as_array(where, given.shapes if isinstance(given, Ragged) else given, SplitError)
     if values.shape[:1] != (n_rows,) or values.size != n_rows:
         raise SplitError(
-            f"{option}= has shape {values.shape}; it must be one value for each of {n_rows} rows"
+            f"{where} has shape {values.shape}; it must be one value for each of {n_rows} rows"
         )
     if values.dtype.kind == "O":
         try:
             np.sort(values.reshape(-1))
         except TypeError as error:
             raise SplitError(
-                f"{option}= holds values that cannot be compared ({error}); give numbers or texts "
+                f"{where} holds values that cannot be compared ({error}); give numbers or texts "
                 "alone, and leave out rows without one"
             ) from None
     return values.reshape(-1)

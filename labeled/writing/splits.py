@@ -376,7 +376,7 @@ def _wanted(shares: Mapping[str, Share], n: int) -> list[float]:
             known[place] = share / n if n else math.inf
     total = math.fsum(known)
     if total > 1 + _ENOUGH:
-        rows = f"the {n} rows that no stretch names"
+        rows = f"the {n} rows that are left to share out"
         raise SplitError(f"{tuple(shares)} ask for {total:.6g} of {rows}; the most is 1")
     left = 1 - total if total < 1 - _ENOUGH else 0.0
     if REST in shares.values():
