@@ -133,6 +133,15 @@ def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
     assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)
 
 
+def test_no_pictures_make_an_empty_file_of_records(tmp_path: Path) -> None:
+    none = {"images": np.zeros((0, 4, 4), "u1")}
+    made = labeled.write(tmp_path / "a.hdf5", none, dims={"images": ("batch", "height", "width")})
+    done = CliRunner().invoke(main, ["convert", made, str(tmp_path / "o.rec")])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.endswith("; no rows\n")
+    assert not (tmp_path / "o.rec").stat().st_size
+
+
 def test_what_becomes_no_record_names_the_target(tmp_path: Path) -> None:
     target, names = tmp_path / "it's.rec", {"images": ("batch", "height", "width")}
     images = np.zeros((3, 4, 4, 3), np.uint8)

@@ -248,15 +248,17 @@ def report(write: Callable[[], str], as_json: bool, **more: Any) -> None:
         "bytes_per_s": round(size / max(seconds, 1e-9)),
         **more,
     }
-    dataset = labeled.open_dataset(path)
-    facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}
-    facts["splits"] = dataset.splits if set(dataset.splits) != {"all"} else {}
+    facts["sources"], facts["splits"] = {}, {}
+    if size:  # a file of no records has no bytes, and nothing opens it
+        dataset = labeled.open_dataset(path)
+        facts["sources"] = {n: len(dataset.selection(n)) for n in dataset.sources}
+        facts["splits"] = dataset.splits if set(dataset.splits) != {"all"} else {}
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
     rate = format_bytes(facts["bytes_per_s"])
     words = f"{path}: {format_bytes(size)} in {seconds:.1f} s ({rate}/s)"
-    words += f"; {rows_words(facts['sources'])}"
+    words += f"; {rows_words(facts['sources']) or 'no rows'}"
     if facts["splits"]:
         counts = (f"{s} {max(by.values(), default=0):,}" for s, by in facts["splits"].items())
         words += f"; splits {', '.join(counts)}"
