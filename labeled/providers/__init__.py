@@ -51,7 +51,7 @@ Lengths = dict[str, tuple[int, ...]]  # lengths of the axes of one sample, by th
 
 Arrays = Mapping[str, Array]
 
-Batches = Callable[..., Iterable[Any]]  # what makes the batches of a pass
+BatchMaker = Callable[..., Iterable[Any]]  # called for each pass
 
 
 class DataProvider:
@@ -499,7 +499,7 @@ def _again(items: Iterable[Any], _number: int) -> Iterator[Any]:
     return iter(items)
 
 
-def _called(function: Batches, seed: int | None, number: int) -> Iterator[Any]:
+def _called(function: BatchMaker, seed: int | None, number: int) -> Iterator[Any]:
     """Begin a pass over what a function yields."""
     drawn = []
     if seed is not None:
@@ -512,7 +512,9 @@ def _called(function: Batches, seed: int | None, number: int) -> Iterator[Any]:
     return iter(made)
 
 
-def provider(function: Batches | None = None, /, *, seed: int | None = None, **options: Any) -> Any:
+def provider(
+    function: BatchMaker | None = None, /, *, seed: int | None = None, **options: Any
+) -> Any:
     """Make a provider of a function that yields batches; also as a decorator.
 
     The function is called for each loop anew, so loops are independent.

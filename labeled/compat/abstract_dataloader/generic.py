@@ -30,7 +30,7 @@ TStack = TypeVar("TStack")
 
 
 class _Parallel:
-    """What is applied by the name of its part; parts that are not named are dropped."""
+    """What is applied by the name of its part."""
 
     def __init__(self, **transforms: Any) -> None:
         self.transforms = transforms
@@ -40,14 +40,14 @@ class _Parallel:
 
 
 class ParallelTransforms(_Parallel, Generic[TRaw, TTransformed]):
-    """Transforms by the name of their part."""
+    """Transforms by the name of their part; parts that are not named are dropped."""
 
     def __call__(self, data: Any) -> dict[str, Any]:
         return {name: transform(data[name]) for name, transform in self.transforms.items()}
 
 
 class ParallelPipelines(_Parallel, Generic[TRaw, TTransformed, TCollated, TProcessed]):
-    """Pipelines by the name of their part."""
+    """Pipelines by the name of their part; parts that are not named are dropped."""
 
     def sample(self, data: Any) -> dict[str, Any]:
         return {name: one.sample(data[name]) for name, one in self.transforms.items()}
