@@ -14,6 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 import labeled
 
@@ -28,6 +29,7 @@ CASES = {
     "array, gzip": "labeled.write('new.h5', {'x': noise}, compression='gzip')",
     "array, chunked": "labeled.write('new.h5', {'x': noise}, layout='chunked')",
     "array converted": "labeled.convert({'x': noise}, 'new.h5')",
+    "pictures converted": "labeled.convert('pictures', 'new.h5')",
 }
 
 SCRIPT = """
@@ -61,6 +63,9 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path) -> None:
         file["x"] = np.arange(10)
         file["x"].dims[0].label = "batch"
         file.create_dataset("notes/all", data=texts, dtype=h5py.string_dtype())
+    noise = np.random.default_rng(0).integers(0, 256, (1000, 2000, 3), np.uint8)
+    (tmp_path / "pictures").mkdir()
+    Image.fromarray(noise).save(tmp_path / "pictures" / "a.bmp")
     before = os.listdir(tmp_path)
     words = [sys.executable, "-c", SCRIPT, *CASES.values()]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)

@@ -304,11 +304,7 @@ def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
     if not isinstance(dataset, Dataset):
         plain = vars(replace(written, statistics=False, checksums=False))
         path = os.path.join(asked.folders.enter_context(part_folder(target)), "labelled.hdf5")
-        try:
-            dataset = open_dataset(write(path, found.sources, found.splits, **plain))
-        except LabeledError as error:  # that names the file on the way
-            error.args = (str(error).replace(repr(path), repr(target)), *error.args[1:])
-            raise
+        dataset = open_dataset(write(path, found.sources, found.splits, **plain))
     else:
         warn_of_left_out(dataset)
     return pictures.write_pictures(dataset, target, written)

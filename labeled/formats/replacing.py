@@ -219,6 +219,11 @@ def part_folder(target: str) -> Iterator[str]:
         with explained(target):
             os.mkdir(path, 0o700)
         yield path
+    except LabeledError as error:  # that names a file on the way
+        inside = re.escape(repr(path)[1:-1]) + r"[\w./\\-]*"
+        said = re.sub(inside, lambda _: repr(target)[1:-1], str(error))
+        error.args = (said, *error.args[1:])
+        raise
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
