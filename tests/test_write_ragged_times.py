@@ -53,6 +53,20 @@ def test_written_appended_repacked_and_converted_they_are_equal(
     assert labeled.verify(path).sound
 
 
+def test_fuels_rows_refuse_times_also_from_a_file_and_take_packed_numbers_decoded(
+    tmp_path: Path,
+) -> None:
+    """Nothing beside rows of variable length tells how their values are to be decoded."""
+    path = labeled.write(tmp_path / "x", {"x": DAYS})
+    with pytest.raises(ArrayError, match="'x' has examples of times"):
+        labeled.convert(path, tmp_path / "y", ragged="fuel")
+    packed = labeled.Ragged.of([np.array([1, 2], "i2"), np.array([3], "i2")])
+    attrs = {"x": {"scale_factor": 0.5}}
+    path = labeled.write(tmp_path / "p", {"x": packed}, source_attrs=attrs)
+    for origin in (path, labeled.convert(path, tmp_path / "q", ragged="fuel")):
+        assert same(labeled.open_dataset(origin)["x"], [np.array([0.5, 1.0]), np.array([1.5])])
+
+
 def test_batches_of_them_and_lists(tmp_path: Path) -> None:
     one = labeled.write(tmp_path / "one", {"x": DAYS})
     two = labeled.write(tmp_path / "two", iter([{"x": DAYS[:2]}, {"x": DAYS[2:]}]))

@@ -178,7 +178,9 @@ def convert(
     budget, _ = written.effort()
     names = None if sources is None else list(sources)
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
-        asked = _Asked(opened, written.dims, names, columns, example_dim, where, records, folders)
+        decoded = records or written.ragged == "fuel"  # neither keeps how values are to be decoded
+        rest = example_dim, where, records, decoded, folders
+        asked = _Asked(opened, written.dims, names, columns, *rest)
         found = _chosen(_origin(origin, asked), asked, only)
         if records:
             return _records(found, asked, written)
@@ -206,6 +208,8 @@ class _Asked:
         The sources that are wanted.
     target : str
         Beside which files are unpacked; `folders` removes them.
+    records : bool
+        Whether the target is a file of records.
     decoded : bool
         Whether values are wanted, in place of what is stored of them.
     """
@@ -216,6 +220,7 @@ class _Asked:
     columns: Mapping[str, Sequence[str]] | None
     example_dim: str | None
     target: str
+    records: bool
     decoded: bool
     folders: ExitStack
 
@@ -429,7 +434,7 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
 def _of_pictures(path: str, names: Sequence[str], asked: _Asked) -> _Origin:
     """Return the pictures of a folder, decoded from a copy in records."""
     own, found = pictures.decoding_of(asked.opened), pictures.list_pictures(path, names)
-    if asked.decoded and not asked.opened:
+    if asked.records and not asked.opened:
         return _Origin("pictures", found.sources(None), splits=found.splits or None, listed=found)
     folder = asked.folders.enter_context(part_folder(asked.target))
     copy = pictures.copy_pictures(found, os.path.join(folder, "pictures.rec"), Storage())
