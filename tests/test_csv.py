@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from hypothesis import example, given, settings
@@ -30,6 +31,7 @@ from labeled.errors import (
     LabeledWarning,
     LoaderError,
     MissingExtraError,
+    OptionError,
     ReadError,
     UnknownNameError,
 )
@@ -479,3 +481,12 @@ def test_memory_stays_within_the_promise(tmp_path, name):
     figures = json.loads(out.stdout)
     assert figures["growth"] <= 16 * MIB
     assert figures["growth"] <= figures["promised"] <= 16 * MIB
+
+
+def test_each_column_is_converted_alone_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2.5\n3,4.5\n")
+    path = labeled.convert(tmp_path / "a.csv", tmp_path / "a.hdf5", columns="separate")
+    ds = labeled.open_dataset(path)
+    assert {name: ds[name].values.tolist() for name in ds.sources} == {"a": [1, 3], "b": [2.5, 4.5]}
+    with pytest.raises(OptionError, match=r"columns='matrix' means nothing for .*table"):
+        labeled.convert(pd.DataFrame({"a": [1]}), tmp_path / "b.hdf5", columns="matrix")

@@ -66,7 +66,6 @@ from labeled.writing.source import BLOCK_BYTES
 from labeled.writing.splits import splits_by_rules
 from labeled.writing.write import DEFAULTS, RECORDS, Path, WriteOptions, check_ending, write
 
-MEANT_FOR = {"columns": ("table", "parquet"), "example_dim": ("xarray",)}
 BLOCKS = 32  # of lazy arrays that fit into the memory given: several are on their way at a time
 TEXTS = (".txt", ".csv", ".tsv", ".tab")  # notes, class names, licences beside pictures
 
@@ -85,7 +84,7 @@ def convert(
     in_order: bool = False,
     only: str | Sequence[str] | None = None,
     sources: Sequence[str] | None = None,
-    columns: Mapping[str, Sequence[str]] | None = None,
+    columns: str | Mapping[str, Sequence[str]] | None = None,
     example_dim: str | None = None,
     **options: Any,
 ) -> str:
@@ -124,7 +123,8 @@ def convert(
     sources : sequence of str, optional
         Take only these.
     columns : mapping of source to column names, optional
-        Columns of a table that become one source, side by side.
+        Columns of a table that become one source, side by side. Of delimited text also
+        ``"separate"`` or ``"matrix"``, as for :func:`labeled.open_dataset`.
     example_dim : str, optional
         The dim of an xarray dataset, netCDF-4 file or zarr store that counts examples.
     **options
@@ -162,6 +162,8 @@ def convert(
     how = {one.name for one in fields(WriteOptions)}
     written = replace(DEFAULTS, **{name: v for name, v in options.items() if name in how})
     opened = {name: v for name, v in options.items() if name not in how}
+    if isinstance(columns, str):  # a word is an option of delimited text
+        opened, columns = {**opened, "columns": columns}, None
     check_keywords(
         "convert", opened, keywords_of(convert), keywords_of(open_dataset), registry.option_names()
     )
@@ -277,10 +279,13 @@ class _Origin:
 def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> _Origin:
     """Return the splits and the sources that are wanted, once options are checked."""
     if found.kind != "labeled" or not found.name:  # files that are opened have checked theirs
-        given = {**asked.opened, "columns": asked.columns, "example_dim": asked.example_dim}
-        for option, value in given.items():
-            if value is not None and found.kind not in MEANT_FOR.get(option, ("pictures",)):
-                words = f"{option}= means nothing for {found.where}, which is {found.kind}"
+        given: list[tuple[str, Any, tuple[str, ...]]]
+        given = [(option, value, ("pictures",)) for option, value in asked.opened.items()]
+        given.append(("columns", asked.columns, ("table", "parquet")))
+        given.append(("example_dim", asked.example_dim, ("xarray",)))
+        for option, value, kinds in given:
+            if value is not None and found.kind not in kinds:
+                words = f"{option}={value!r} means nothing for {found.where}, which is {found.kind}"
                 raise OptionError(words)
     sources, splits, names = found.sources, found.splits or {}, asked.names
     if only is not None:
