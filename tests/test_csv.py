@@ -14,6 +14,7 @@ import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -490,3 +491,13 @@ def test_each_column_is_converted_alone_where_that_is_asked_for(tmp_path: Path) 
     assert {name: ds[name].values.tolist() for name in ds.sources} == {"a": [1, 3], "b": [2.5, 4.5]}
     with pytest.raises(OptionError, match=r"columns='matrix' means nothing for .*table"):
         labeled.convert(pd.DataFrame({"a": [1]}), tmp_path / "b.hdf5", columns="matrix")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file without room")
+def test_no_room_to_unpack_is_an_error_that_says_where(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    (tmp_path / "full").touch()
+    full = os.open("/dev/full", os.O_RDWR), str(tmp_path / "full")
+    monkeypatch.setattr("tempfile.mkstemp", lambda **_: full)
+    with pytest.raises(ReadError, match=r"a\.csv\.gz' takes 8 bytes in .* set TMPDIR"):
+        labeled.open_dataset(tmp_path / "a.csv.gz")

@@ -218,7 +218,7 @@ class UnpackedFile(_Unmapped):
         Raises
         ------
         EOFError, OSError
-            If the file is truncated or damaged, or there is no room for its contents.
+            If the file is truncated or damaged, or (ReadError) there is no room for its contents.
         """
         with self._lock:
             if not self._is_unpacked:
@@ -239,11 +239,12 @@ class UnpackedFile(_Unmapped):
         except (zlib.error, gzip.BadGzipFile, EOFError) as fault:
             done = f"its gzip data is damaged or ends early, after byte {self._n_bytes - left}"
             raise OSError(f"{done}: {fault}") from None
-        except OSError as fault:
-            raise OSError(
-                f"unpacking it takes {self._n_bytes:,} bytes in {tempfile.gettempdir()!r} "
-                f"({fault.strerror}); free some space, or set TMPDIR to another folder"
-            ) from fault
+        except OSError as fault:  # from None: it is not the file being written that lacks room
+            raise ReadError(
+                f"unpacking {self.stamp.path!r} takes {self._n_bytes:,} bytes in "
+                f"{tempfile.gettempdir()!r} ({fault.strerror}); free some space, or set TMPDIR to "
+                "another folder"
+            ) from None
         if left:
             raise EOFError(f"its contents end at byte {self._n_bytes - left}, not {self._n_bytes}")
         self._is_unpacked = True
