@@ -130,6 +130,16 @@ def test_lists_of_rows_that_serve_others_stay(tmp_path: Path) -> None:
         np.testing.assert_array_equal(dataset.split(split)["x"].values, X[rows])
 
 
+def test_sources_of_a_dataset_written_again_share_their_lists(tmp_path: Path) -> None:
+    sources, splits = {name: np.arange(9) for name in "xyz"}, {"a": [3, 1, 7], "none": []}
+    first = labeled.write(tmp_path / "first.h5", sources, splits)
+    again = labeled.write(tmp_path / "again.h5", labeled.open_dataset(first))
+    for path in (again, labeled.convert(first, tmp_path / "converted.h5")):
+        with h5py.File(path) as file:
+            assert [name for name in file if "indices" in name] == ["a_indices"]
+        assert labeled.open_dataset(path).split("a")["z"].values.tolist() == [3, 1, 7]
+
+
 def _beside_what_cannot_be_opened(file: h5py.File) -> None:
     file["other"] = np.zeros(10, [("id", "i4"), ("when", "i8")])
     file["list"] = [5, 1]

@@ -25,6 +25,7 @@ from labeled.formats.hdf5.extras import Extras
 from labeled.formats.hdf5.fuel import write_table
 from labeled.formats.hdf5.metadata import write_own
 from labeled.formats.replacing import check_target, replacing
+from labeled.selection import Selection
 from labeled.version import VERSION
 from labeled.writing.inputs import Inputs, coordinate, inputs_of, is_dataset, warn_of_left_out
 from labeled.writing.layouts import RaggedAs, Storage, StorageKeywords
@@ -449,6 +450,8 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
     if list(catalog.splits) == ["all"] and not named:  # what a file without splits has
         return None
     out: dict[str, dict[str, Any]] = {}
-    for split, rows in catalog.splits.items():
-        out[split] = {name: rows[name].compact for name in dataset.sources if name in rows}
+    for split, by_source in catalog.splits.items():
+        own = {n: Selection.concat([by_source[n]]) for n in dataset.sources if n in by_source}
+        seen: dict[str, Selection] = {}  # sources with equal rows share one list
+        out[split] = {name: seen.setdefault(one.token, one).compact for name, one in own.items()}
     return out if any(out.values()) else None
