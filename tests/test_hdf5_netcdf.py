@@ -264,12 +264,17 @@ def cf_variables(draw: st.DrawFn) -> tuple[np.ndarray, dict[str, Any]]:
 NARROWED = {"scale_factor": np.float32(0.1), "_FillValue": np.float64(1.1)}
 """Values of eight bytes become floats of four, in which fill values are other numbers."""
 
+SIGNED = np.array([[-1, 3, 5]] * 4, "i1")  # its fill values are given as they are once read
+
 
 @settings(max_examples=60, deadline=None)
 @example((np.array([[1.1] * 3] * 4), {**NARROWED, "missing_value": np.float64(2.5)}))
 @example((np.array([[2.5, 2, 1.1]] * 4), {**NARROWED, "missing_value": np.float64(2.5)}))
 @example((np.array([[5e-324] * 3] * 4), {**NARROWED, "missing_value": np.float64(5e-324)}))
 @example((np.array([[3, 1, 2]] * 4), {"_FillValue": np.float64(1.1), "missing_value": np.int64(3)}))
+@example((SIGNED, {"_FillValue": np.int16(255), "_Unsigned": "true"}))
+@example((SIGNED, {"missing_value": np.uint8(255), "_Unsigned": "true"}))
+@example((SIGNED.view("u1"), {"missing_value": np.int8(-1), "_Unsigned": "false"}))
 @given(cf_variables())
 def test_decoding_agrees_with_xarray_bit_for_bit(
     tmp_path_factory: Any, variable: tuple[np.ndarray, Any]

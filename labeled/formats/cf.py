@@ -105,7 +105,9 @@ def _steps(
     if (dtype.kind, found.get("_Unsigned")) not in (("i", "true"), ("u", "false")):
         steps.pop("_Unsigned", None)
     first: dict[str, Any] = {}  # the one for xarray: one that values can be
-    fills: dict[Any, Any] = {}  # as they are in the file, and as they are read
+    fills: dict[Any, None] = {}  # as they are read
+    native, flips = dtype.newbyteorder("="), "_Unsigned" in steps
+    read_as = _reinterpreted(np.zeros(1, native)).dtype if flips else native
     for key in FILLS:
         for value in np.ravel(found.get(key, ())):
             if np.isnan(value):
@@ -113,15 +115,17 @@ def _steps(
                     steps[key] = np.nan
                 continue
             with np.errstate(all="ignore"):
-                stored = value.astype(dtype.newbyteorder("="))
-            if not first or (not fills and stored == value):
-                first = {key: value}
-            if stored == value:
-                flipped = key == "_FillValue" and "_Unsigned" in steps
-                fills.setdefault(value, _reinterpreted(stored) if flipped else value)
+                stored, read = value.astype(native), value.astype(read_as)
+            given = {key: value}
+            if flips and key == "_FillValue" and stored == value:  # the others are given as read
+                read = value = _reinterpreted(stored)
+            if not first or (not fills and read == value):
+                first = given
+            if read == value:
+                fills.setdefault(value)
     if first:
         steps = {step: value for step, value in steps.items() if step not in FILLS} | first
-    return steps, tuple(fills.values())
+    return steps, tuple(fills)
 
 
 def _reinterpreted(values: Any) -> Any:
