@@ -121,6 +121,10 @@ class WorkerRows:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_live": None}
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._place.share_memory_()  # memory of a copy is not, which its workers would not hear of
+
 
 def _counted(batches: EpochIterator[Any]) -> Iterator[Any]:
     """Yield batches, and None in place of those that lost all rows: places count them, too."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from itertools import chain
 
 import numpy as np
@@ -175,6 +177,17 @@ def test_a_second_iteration_ends_the_first(train, persistent):
         next(never)
     assert sorted(joined(first + rows_of(other))) == list(range(N))
     assert (loader.epoch, next(never, None)) == (3, None)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_workers_of_a_copy_that_live_on_hear_of_its_epochs(train, copied):
+    """They began the first epoch again and again."""
+    options = {"shuffle": True, "seed": 5, "num_workers": 2}
+    plain = labeled.torch.data_loader(train, 8, **options)
+    kept = {"persistent_workers": True}
+    made = copied(labeled.torch.data_loader(train, 8, torch_options=kept, **options))
+    for _ in range(3):
+        assert rows_of(made) == rows_of(plain)
 
 
 def test_torchs_own_loader_makes_no_batches_of_a_dataset(train):
