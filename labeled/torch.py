@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from itertools import islice, repeat
 from typing import Any
 
-from labeled._validation import integer
+from labeled._validation import check_arguments, integer
 from labeled.dataset.dataset import Dataset, shared_options
 from labeled.device import module
 from labeled.errors import LoaderError, StateError
@@ -70,6 +70,7 @@ class WorkerRows:
         output: str = "torch",
         **options: Any,
     ) -> None:
+        _check_dataset(dataset)
         given = {"batch_size": batch_size, "output": output, **options}
         self.options = shared_options(dataset, given, "this shares out to workers")
         self.dataset = dataset
@@ -124,6 +125,12 @@ class WorkerRows:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._place.share_memory_()  # memory of a copy is not, which its workers would not hear of
+
+
+def _check_dataset(given: Any) -> None:
+    if not isinstance(given, Dataset):
+        made = type(given).__name__
+        raise LoaderError(f"give what labeled.open_dataset returns, not {made} ({given!r:.40})")
 
 
 def _counted(batches: EpochIterator[Any]) -> Iterator[Any]:
@@ -218,13 +225,14 @@ class DataLoader:
 
     def __init__(self, rows: WorkerRows, n_workers: int, torch_options: Mapping[str, Any]) -> None:
         self._rows, self._n_parts, self._begun = rows, max(1, n_workers), 0
-        self._place, self._entered = (int(rows.options.get("epoch") or 0), 0), False
+        # epoch and batches handed out: where the next `iter` begins, and what a state says
+        self._next = self._place = int(rows.options.get("epoch") or 0), 0
         if not torch_options.get("in_order", True):
             raise LoaderError(
                 "torch_options={'in_order': False} hands batches out as they come, so that a place "
                 "in the epoch could not be found again; leave it out"
             )
-        self._options = {**torch_options, "num_workers": n_workers}
+        self._options, self._n_workers = dict(torch_options), n_workers
         if self._options.get("collate_fn") is not None:
             self._options["collate_fn"] = partial(_collated, self._options["collate_fn"])
         rows.follows = False  # a worker may begin so late that it finds the epoch after its own
@@ -239,12 +247,13 @@ class DataLoader:
     def _start(self) -> None:
         """Make torch's loader, whose workers start with the epoch."""
         made = module("torch.utils.data").DataLoader
-        self._loader = made(self._rows, batch_size=None, **self._options)
+        sizes = {"batch_size": None, "num_workers": self._n_workers}
+        self._loader = made(self._rows, **sizes, **self._options)
 
     @property
     def epoch(self) -> int:
         """The epoch that the next ``iter`` starts, or continues."""
-        return self._place[0] + self._entered
+        return self._next[0]
 
     def set_epoch(self, epoch: int) -> None:
         """Name the epoch that the next ``iter`` starts, for loops that count epochs themselves.
@@ -254,10 +263,10 @@ class DataLoader:
         """
         epoch = integer("epoch", epoch, least=0)
         if epoch != self.epoch:
-            self._place, self._entered = (epoch, 0), False
+            self._next = self._place = epoch, 0
 
     def __repr__(self) -> str:
-        n = self._loader.num_workers
+        n = self._n_workers
         return f"<labeled.torch.DataLoader {len(self)} batches, {n} workers, epoch={self.epoch}>"
 
     def __len__(self) -> int:
@@ -265,10 +274,9 @@ class DataLoader:
         return sum(len(self._rows.loader(part, self._n_parts, self.epoch)) for part in parts)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._entered:
-            self._place = self.epoch, 0
-        self._entered, self._begun = True, self._begun + 1
-        return self._batches(*self._place, self._begun)
+        epoch, delivered = self._place = self._next
+        self._next, self._begun = (epoch + 1, 0), self._begun + 1
+        return self._batches(epoch, delivered, self._begun)
 
     def _batches(self, epoch: int, delivered: int, number: int) -> Iterator[Any]:
         self._check_live(number)
@@ -281,14 +289,15 @@ class DataLoader:
             if batch is not None:
                 yield batch
             self._check_live(number)  # before workers that live on are asked for one more
-        self._place, self._entered = (epoch + 1, 0), False
+        self._place = self._next
 
     def _check_live(self, number: int) -> None:
         """Raise :class:`LoaderError` in an iteration that is not the last that was begun."""
         if number != self._begun:
             raise LoaderError(
-                "this iteration ended when another one of the same data_loader began, whose "
-                "batches its workers make now; make a second one to iterate twice at the same time"
+                "this iteration ended when another one of the same data_loader began, or a state "
+                "was loaded: its workers make other batches now; make a second one to iterate "
+                "twice at the same time"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -298,10 +307,11 @@ class DataLoader:
         """
         epoch, delivered = self._place
         if delivered >= len(self):
-            epoch, delivered = epoch + 1, 0
+            epoch, delivered = self._next
         first = self._rows.loader(0, self._n_parts, epoch).state_dict()
         return dict(zip(STATE, (STATE_VERSION, self._n_parts, delivered, first), strict=True))
 
+    @check_arguments(StateError)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was saved; the next ``iter`` continues in mid-epoch.
 
@@ -322,5 +332,6 @@ class DataLoader:
         loader = self._rows.loader(0, self._n_parts, int(first["epoch"]), **seed)
         loader.load_state_dict(first)  # complains about what does not fit
         self._rows.options |= seed  # later epochs follow that of the state, too
-        self._place, self._entered = (int(first["epoch"]), int(state["delivered"])), False
+        self._next = self._place = int(first["epoch"]), int(state["delivered"])
+        self._begun += 1
         self._start()  # workers that live on do not know the seed

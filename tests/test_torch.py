@@ -179,6 +179,33 @@ def test_a_second_iteration_ends_the_first(train, persistent):
     assert (loader.epoch, next(never, None)) == (3, None)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_set_while_batches_come_is_where_the_next_iteration_begins(train, workers):
+    """The batch that came next wrote its own place over it, and epoch 1 followed."""
+
+    def loader():
+        return labeled.torch.data_loader(train, 8, shuffle=True, seed=5, num_workers=workers)
+
+    plain = loader()
+    epochs = [rows_of(plain) for _ in range(5)]
+    one = loader()
+    batches = iter(one)
+    next(batches)
+    one.set_epoch(4)
+    assert rows_of(batches) == epochs[0][1:]
+    assert (one.epoch, rows_of(one)) == (4, epochs[4])
+
+    other = loader()
+    batches = iter(other)
+    next(batches)
+    state = other.state_dict()
+    next(batches)
+    other.load_state_dict(state)
+    with pytest.raises(LoaderError, match=r"ended when .* a state was loaded"):
+        next(batches)
+    assert rows_of(other) == epochs[0][1:]
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_workers_of_a_copy_that_live_on_hear_of_its_epochs(train, copied):
     """They began the first epoch again and again."""
@@ -299,6 +326,7 @@ def test_places_count_batches_that_lost_all_rows(train, workers, collate):
         ({"in_order": False}, "a place in the epoch could not be found again"),
         ({"batch_size": 3}, "torch's DataLoader refuses"),
         ({"prefetch": 3}, "torch's DataLoader refuses"),
+        ({"num_workers": 3}, "torch's DataLoader refuses"),
     ],
 )
 def test_options_that_are_not_torchs_are_refused(train, options, words):
@@ -309,6 +337,11 @@ def test_options_that_are_not_torchs_are_refused(train, options, words):
     assert len(list(kept)) == len(kept)
 
 
+def test_other_data_than_a_dataset_is_refused():
+    with pytest.raises(LoaderError, match=r"give what labeled.open_dataset returns, not str \('x"):
+        labeled.torch.data_loader("x.hdf5", 8)
+
+
 def test_states_of_other_rows_are_refused(train):
     saved = labeled.torch.data_loader(train, 8).state_dict()
     with pytest.raises(StateError, match="saved with batch_size=8"):
@@ -317,6 +350,8 @@ def test_states_of_other_rows_are_refused(train):
         labeled.torch.data_loader(train, 8, num_workers=2).load_state_dict(saved)
     with pytest.raises(StateError, match="not a state"):
         labeled.torch.data_loader(train, 8).load_state_dict({})
+    with pytest.raises(StateError, match="state=None must be a mapping"):
+        labeled.torch.data_loader(train, 8).load_state_dict(None)
 
 
 def test_pinning_needs_torch(train):
