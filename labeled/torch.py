@@ -194,9 +194,10 @@ def data_loader(
     shard : (index, count)
         Of this process among others: (rank, world size).
     torch_options : mapping, optional
-        Of ``torch.utils.data.DataLoader``: ``pin_memory``, ``prefetch_factor``,
-        ``persistent_workers``, ``multiprocessing_context``, ``timeout``, ... Batches come in
-        their order, so not ``in_order=False``.
+        Of ``torch.utils.data.DataLoader``: ``prefetch_factor``, ``persistent_workers``,
+        ``multiprocessing_context``, ``timeout``, ... Batches come in their order, so not
+        ``in_order=False``. With workers, ``pin_memory`` pins where ``pinned=True`` cannot: a
+        batch comes from its process in other memory.
     **options
         As for :meth:`labeled.Dataset.batches`.
 

@@ -623,7 +623,7 @@ class Dataset(Viewed):
         layout : mapping of source to names, optional
             The order of a source's axes in a batch, by name: ``{"images": "channel height width
             batch"}``, or a tuple of names. Arrays are C-contiguous in that order. If there is a
-            pipeline, the example axis stays first.
+            pipeline, the example axis must be first.
         one_hot : mapping of source to int, optional
             The number of classes of a source of labels. Each label becomes a row of zeros with a
             single one, float32 unless `dtype` says otherwise. A label out of range is an error.
