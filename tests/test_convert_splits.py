@@ -130,6 +130,17 @@ def test_a_column_of_a_table_says_how_rows_are_split(tmp_path: Path, option: str
         labeled.convert(tmp_path / "t.csv", tmp_path / "u", split=halves, **{option: "kid"})
 
 
+def test_the_only_column_of_a_source_is_known_by_name_after_a_copy(tmp_path: Path) -> None:
+    """Attributes of one value come out of HDF5 files as that value."""
+    (tmp_path / "t.csv").write_text("kind,name\n" + "0,x\n1,y\n" * 6)
+    copy = labeled.convert(tmp_path / "t.csv", tmp_path / "t.hdf5")
+    halves = {"a": 0.5, "b": 0.5}
+    ds = labeled.open_dataset(labeled.convert(copy, tmp_path / "u", split=halves, stratify="kind"))
+    assert [ds.split(name)["features"].values.sum() for name in halves] == [3, 3]
+    with pytest.raises(UnknownNameError, match=r"'k' is not a source"):
+        labeled.convert(copy, tmp_path / "v", split=halves, stratify="k")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

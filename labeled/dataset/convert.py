@@ -355,7 +355,7 @@ def _called(found: _Origin, option: str, name: str) -> Any:
         return found.sources[name]
     known = found.names
     for source in map(found.sources.__getitem__, found.names):
-        columns = list(map(str, getattr(source, "attrs", {}).get("columns", ())))
+        columns = np.atleast_1d(getattr(source, "attrs", {}).get("columns", ())).tolist()
         if name in columns:
             return source[:, columns.index(name)].values
         known = [*dict.fromkeys([*known, *columns])]
