@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 import warnings
 
 import array_api_strict
@@ -336,7 +337,7 @@ def test_rows_kept_in_memory_are_the_same_with_and_without_compiled_loops(tmp_pa
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_forked_child_copies_on_threads_of_its_own():
+def test_a_forked_child_copies_on_threads_of_its_own(way):
     src = np.zeros((256, 3, 107, 128), np.uint8)
     src[7, 1] = 3
     permute.copy(src, (1, 2, 3, 0), threads=2)
@@ -345,7 +346,8 @@ def test_a_forked_child_copies_on_threads_of_its_own():
         child = os.fork()
     if child == 0:
         done = permute.copy(src, (1, 2, 3, 0), threads=2)
-        os._exit(0 if (done == src.transpose(1, 2, 3, 0)).all() else 1)
+        alone = way != "numpy" and threading.active_count() == 1  # NumPy has one thread anyway
+        os._exit(0 if not alone and (done == src.transpose(1, 2, 3, 0)).all() else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -76,6 +76,16 @@ def test_ranges_compose_without_spelling_out_rows(tmp_path):
     assert len(pickle.dumps(some)) < len(pickle.dumps(whole)) + 300
 
 
+def test_sources_share_the_rows_of_a_split(tmp_path):
+    rows = np.random.default_rng(0).permutation(10_000)[:5000]
+    path = labeled.write(tmp_path / "x.h5", dict.fromkeys("xyz", np.arange(10_000)), {"a": rows})
+    whole = labeled.open_dataset(path)
+    one, three = (whole.select(*names).split("a") for names in ("x", "xyz"))
+    assert len(pickle.dumps(three)) < len(pickle.dumps(one)) + 300
+    one, three = one.subset(slice(99)), three.subset(slice(99))
+    assert len(pickle.dumps(three)) < len(pickle.dumps(one)) + 300
+
+
 @pytest.mark.parametrize(
     ("request_", "kind", "words"),
     [
