@@ -300,3 +300,17 @@ def test_texts_of_examples_are_read_in_any_order(tmp_path):
             f[f"d/{i}/words"] = some
     ds = labeled.open_dataset(tmp_path / "x.h5", examples="d/*")
     assert ds.subset([3, 1, 1])["words"].values.tolist() == [words[3], words[1], words[1]]
+
+
+@pytest.mark.parametrize("layout", ["list", "flat", "pad"])
+def test_examples_of_short_texts_come_in_batches(tmp_path, layout):
+    words = [np.array([b"ab", b"cdefg", b""][:n], "S5") for n in (1, 3, 2)]
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        for i, some in enumerate(words):
+            f[f"d/{i}"] = some
+    ds = labeled.open_dataset(tmp_path / "x.h5", examples="d/*", dims={"d": ("batch", "word")})
+    (batch,) = ds.batches(3, shuffle=False, ragged=layout)
+    padded = [[*some.tolist(), *[b""] * (3 - len(some))] for some in words]
+    wanted = {"list": [some.tolist() for some in words], "flat": np.concatenate(words).tolist()}
+    found = [np.asarray(one).tolist() for one in batch["d"].values]
+    assert found == wanted.get(layout, padded)

@@ -197,7 +197,9 @@ class RaggedForm:
     def __init__(self, source: Source, layout: str, value: Any, cast: Cast | None) -> None:
         self.name, self.layout, self.value, self.cast = source.name, layout, value, cast
         numbers, name, example = np.empty(0, np.int64), source.name, source.dims[0]
-        self.empty = RaggedRows.within(numbers, numbers, len(source.dims) - 1, source.dtype)
+        self.empty = RaggedRows.within(
+            numbers.view("u1"), numbers, len(source.dims) - 1, source.dtype
+        )
         self.out_dims: dict[str, tuple[str, ...]] = {name: (example,)}
         if layout == "pad":
             self.out_dims = {name: source.dims, f"{name}_mask": source.dims}
