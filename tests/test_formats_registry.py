@@ -60,6 +60,7 @@ FOREIGN = {
     "a.npz": (b"PK\x03\x04", r"a NumPy archive; convert it to HDF5 first: labeled convert"),
     "a.zip": (b"PK\x03\x04", "a zip archive; unpack it first"),
     "a.parquet": (b"PAR1", "a parquet table; convert it to HDF5 first: labeled convert"),
+    "part-0": (b"PAR1", r"a parquet table; .* under a name that ends in \.parquet"),
     "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4, which xarray opens: labeled.batches"),
     "a.mat": (b"MATLAB 5.0 MAT-file", r"a MATLAB file before v7\.3; save it again .*'-v7\.3'"),
     "lfs.h5": (

@@ -201,8 +201,8 @@ _CONVERT = "convert it to HDF5 first"
 _ENGINES = ("cfgrib", "rasterio", "scipy")
 
 _KNOWN: tuple[tuple[bytes, str, str], ...] = (
-    (b"\x93NUMPY", "a NumPy array", _CONVERT),
-    (b"PAR1", "a parquet table", _CONVERT),
+    (b"\x93NUMPY", "a NumPy array", ".npy"),  # the ending by which convert knows them
+    (b"PAR1", "a parquet table", ".parquet"),
     (b"CDF", "netCDF-3, not netCDF-4", "scipy"),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"MATLAB 5.0", "a MATLAB file before v7.3", "save it again in MATLAB with '-v7.3'"),
@@ -236,8 +236,12 @@ def describe_foreign_file(path: str, data: bytes) -> str | None:
             if remedy in _ENGINES:
                 opened = f"xr.open_dataset({path!r}, engine={remedy!r})"
                 return f"{what}, which xarray opens: labeled.batches({opened}, 64, dim=...)"
-            command = f": {convert_command(path)}" if remedy is _CONVERT else ""
-            return f"{what}; {remedy}{command}"
+            if remedy[0] == ".":
+                how = f", unpacked, under a name that ends in {remedy}"
+                if path.lower().endswith((remedy, ".pq")):
+                    how = f": {convert_command(path)}"
+                remedy = _CONVERT + how
+            return f"{what}; {remedy}"
     return None
 
 
