@@ -286,7 +286,10 @@ class MXDataProvider(AbstractDataProvider):
     # epochs
 
     def _pass(self) -> Iterator[Row]:
-        """Begin a pass over the rows; called with the first epoch, and at every restart."""
+        """Begin a pass over the rows, with the first epoch and at every restart.
+
+        There are none where :meth:`_batches` cuts whole batches out of arrays.
+        """
         return iter(())
 
     def _begin_epoch(self) -> None:
