@@ -320,7 +320,7 @@ class DataLoader:
         ------
         StateError
             If the state was saved for other rows, another order or batch size, or with another
-            number of workers.
+            number of workers or shards.
         """
         if {*state} != {*STATE} or state["state_version"] != STATE_VERSION:
             raise StateError("not a state of this data_loader: it has other entries or a version")
@@ -328,7 +328,13 @@ class DataLoader:
             raise StateError(
                 f"saved with {state['num_workers']} workers, not {self._n_parts}: take as many"
             )
-        first = state["first"]
+        first, n_shards = state["first"], self._rows.shard[1]
+        saved_by = first["count"] // self._n_parts
+        if saved_by != n_shards:
+            raise StateError(
+                f"saved by one of {saved_by} shards, not of {n_shards}: take "
+                "as many; states of ds.batches(...) go on with any number, by labeled.merge_states"
+            )
         seed = {"seed": first["seed"]} if "seed" in self._rows.options else {}
         loader = self._rows.loader(0, self._n_parts, int(first["epoch"]), **seed)
         loader.load_state_dict(first)  # complains about what does not fit

@@ -348,6 +348,8 @@ def test_states_of_other_rows_are_refused(train):
         labeled.torch.data_loader(train, 9).load_state_dict(saved)
     with pytest.raises(StateError, match="saved with 1 workers, not 2"):
         labeled.torch.data_loader(train, 8, num_workers=2).load_state_dict(saved)
+    with pytest.raises(StateError, match="saved by one of 1 shards, not of 2: take as many"):
+        labeled.torch.data_loader(train, 8, shard=(0, 2)).load_state_dict(saved)
     with pytest.raises(StateError, match="not a state"):
         labeled.torch.data_loader(train, 8).load_state_dict({})
     with pytest.raises(StateError, match="state=None must be a mapping"):
