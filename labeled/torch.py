@@ -73,7 +73,7 @@ class WorkerRows:
         _check_dataset(dataset)
         given = {"batch_size": batch_size, "output": output, **options}
         self.options = shared_options(dataset, given, "this shares out to workers")
-        self.dataset = dataset
+        self.dataset, self.seeded = dataset, options.get("seed") is not None
         self.shard = shard_of(shard)
         self._place = module("torch").zeros(3, dtype=module("torch").int64).share_memory_()
         self._live: tuple[int, int, Loader] | None = None
@@ -336,7 +336,8 @@ class DataLoader:
                 "as many; states of ds.batches(...) go on with any number, by labeled.merge_states"
             )
         seed = {"seed": first["seed"]} if "seed" in self._rows.options else {}
-        loader = self._rows.loader(0, self._n_parts, int(first["epoch"]), **seed)
+        drawn = {} if self._rows.seeded else seed  # one that was given may be warned about
+        loader = self._rows.loader(0, self._n_parts, int(first["epoch"]), **drawn)
         loader.load_state_dict(first)  # complains about what does not fit
         self._rows.options |= seed  # later epochs follow that of the state, too
         self._next = self._place = int(first["epoch"]), int(state["delivered"])

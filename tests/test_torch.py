@@ -12,7 +12,7 @@ import pytest
 import labeled
 import labeled.torch
 from labeled.device import Device
-from labeled.errors import LoaderError, ReadError, StateError
+from labeled.errors import LabeledWarning, LoaderError, ReadError, StateError
 from make_files import DIGIT_LABELS, digits, fuel_file, ragged_file
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -122,6 +122,10 @@ def test_a_drawn_seed_is_that_of_the_state(train):
     two.load_state_dict(one.state_dict())
     assert rows_of(two) == rows_of(batches)
     assert rows_of(two) == rows_of(one)  # the next epoch
+    three = labeled.torch.data_loader(train, 8, shuffle=True, num_workers=2, seed=5)
+    with pytest.warns(LabeledWarning, match="which replaces seed=5 of this loader"):
+        three.load_state_dict(one.state_dict())
+    assert rows_of(three) == rows_of(one)
 
 
 def test_ragged_examples_come_as_lists(tmp_path):
