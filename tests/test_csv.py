@@ -484,6 +484,13 @@ def test_memory_stays_within_the_promise(tmp_path, name):
     assert figures["growth"] <= figures["promised"] <= 16 * MIB
 
 
+def test_the_decimal_point_cuts_no_column_in_two(tmp_path: Path) -> None:
+    for head in ("", "x\n"):
+        (tmp_path / "a.csv").write_text(head + "1,5\n2,25\n")
+        (values,) = labeled.open_dataset(tmp_path / "a.csv", decimal=",").load().loaded.values()
+        assert values.tolist() == [1.5, 2.25]
+
+
 def test_each_column_is_converted_alone_where_that_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2.5\n3,4.5\n")
     path = labeled.convert(tmp_path / "a.csv", tmp_path / "a.hdf5", columns="separate")

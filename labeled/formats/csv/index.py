@@ -403,9 +403,10 @@ def _guess_delimiter(dialect: Dialect, path: str, text: bytes) -> Dialect:
     """Choose the delimiter that cuts the first rows into the most fields, equally many in each."""
     if path.lower().removesuffix(".gz").endswith((".tsv", ".tab")) and b"\t" in text:
         return replace(dialect, delimiter="\t")
-    best, most = replace(dialect, delimiter=","), 1
     given = dialect.given
-    for delimiter in CANDIDATES.replace(given.decimal, ""):
+    candidates = CANDIDATES.replace(given.decimal, "")
+    best, most = replace(dialect, delimiter=candidates[0]), 1
+    for delimiter in candidates:
         one = replace(dialect, delimiter=delimiter)
         rows = one.fields(text)
         if rows and len(rows[0]) > most:
