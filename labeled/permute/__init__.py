@@ -76,12 +76,8 @@ class Taken:
     """
 
     def __init__(self, src: Any, rows: Any) -> None:
-        if not isinstance(src, np.ndarray):
-            _namespace(src)  # anything but an array is an error
-        if src.ndim == 0:
-            raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
-        self.src, self.rows = src, plan.checked_rows(rows, src.shape[0])
-        self.shape, self.dtype, self.ndim = (len(self.rows), *src.shape[1:]), src.dtype, src.ndim
+        self.src, self.rows = src, rows
+        self.shape, self.dtype, self.ndim = (len(rows), *src.shape[1:]), src.dtype, src.ndim
 
     def reshape(self, shape: Sequence[int]) -> Taken:
         """Return the same rows, each in another shape."""
@@ -89,7 +85,7 @@ class Taken:
 
     def gathered(self) -> Any:
         """Return the rows as an array."""
-        return copy(self, range(self.ndim))
+        return gather(self.src, self.rows, range(self.ndim))
 
 
 def copy(
@@ -145,35 +141,7 @@ def copy(
     >>> copy(images, (1, 2, 3, 0), scale=1 / 255).dtype
     dtype('float32')
     """
-    rows = None
-    if type(src) is not np.ndarray:
-        if isinstance(src, Taken):
-            src, rows = src.src, src.rows
-        if not isinstance(src, np.ndarray | np.generic):
-            return _in_its_library(src, rows, axes, out, dtype, scale, shift)
-        src = np.asarray(src)
-    if threads is not None and threads < 1:
-        raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
-    found = plan.plan_of(
-        src.shape, src.strides, src.dtype, tuple(axes), dtype,
-        None if scale is None else np.asarray(scale).shape,
-        None if shift is None else np.asarray(shift).shape, None if rows is None else rows.shape,
-    )  # fmt: skip
-    result = plan.checked_out(out, found.shape, found.final, src)
-    if found.plain:
-        result[...] = src if found.still else src.transpose(found.order)
-        return result
-    if found.size == 0:
-        return result
-    if rows is not None and found.whole:
-        np.take(src, rows, axis=0, out=result.reshape(len(rows), *src.shape[1:]), mode="clip")
-        return result
-    if found.scaled:
-        scale = plan.checked_factor("scale", scale, found.compute)
-        shift = plan.checked_factor("shift", shift, found.compute)
-    if not compiled.run(found, result, src, rows, scale, shift, threads):
-        _by_tiles(found, result, src, rows, scale, shift, threads)
-    return result
+    return _copied(src, None, axes, out, dtype, scale, shift, threads)
 
 
 def gather(
@@ -217,8 +185,46 @@ def gather(
            [16,  4, 16],
            [20,  8, 20]], dtype=uint8)
     """
-    taken = Taken(src, rows)
-    return copy(taken, axes, out=out, dtype=dtype, scale=scale, shift=shift, threads=threads)
+    if not isinstance(src, np.ndarray):
+        _namespace(src)  # anything but an array is an error
+    if src.ndim == 0:
+        raise DimsError("an array of rank 0 has no rows to gather; pass rank 1 or more")
+    chosen = plan.checked_rows(rows, src.shape[0])
+    return _copied(src, chosen, axes, out, dtype, scale, shift, threads)
+
+
+def _copied(
+    src: Any, rows: Rows | None, axes: Sequence[int], out: Any, dtype: Any, scale: Any,
+    shift: Any, threads: int | None,
+) -> Any:  # fmt: skip
+    if type(src) is not np.ndarray:
+        if isinstance(src, Taken):
+            src, rows = src.src, plan.checked_rows(src.rows, len(src.src))
+        if not isinstance(src, np.ndarray | np.generic):
+            return _in_its_library(src, rows, axes, out, dtype, scale, shift)
+        src = np.asarray(src)
+    if threads is not None and threads < 1:
+        raise ArrayError(f"threads={threads} must be at least 1; or leave it out")
+    found = plan.plan_of(
+        src.shape, src.strides, src.dtype, tuple(axes), dtype,
+        None if scale is None else np.asarray(scale).shape,
+        None if shift is None else np.asarray(shift).shape, None if rows is None else rows.shape,
+    )  # fmt: skip
+    result = plan.checked_out(out, found.shape, found.final, src)
+    if found.plain:
+        result[...] = src if found.still else src.transpose(found.order)
+        return result
+    if found.size == 0:
+        return result
+    if rows is not None and found.whole:
+        np.take(src, rows, axis=0, out=result.reshape(len(rows), *src.shape[1:]), mode="clip")
+        return result
+    if found.scaled:
+        scale = plan.checked_factor("scale", scale, found.compute)
+        shift = plan.checked_factor("shift", shift, found.compute)
+    if not compiled.run(found, result, src, rows, scale, shift, threads):
+        _by_tiles(found, result, src, rows, scale, shift, threads)
+    return result
 
 
 # ---------------------------------------------------------------- tiles, by NumPy alone
