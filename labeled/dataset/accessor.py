@@ -146,9 +146,8 @@ def _variable(name: str, array: Any, dim: str) -> xr.Variable:
     return xr.Variable((dim, *(f"{name}_axis_{i}" for i in range(1, array.ndim))), array)
 
 
-@xr.register_dataset_accessor("labeled")
-class LabeledDataset:
-    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
+class _Accessor:
+    """:func:`labeled.batches` as a method of what xarray has."""
 
     def __init__(self, xarray_object: Any) -> None:
         self._object = xarray_object
@@ -158,8 +157,13 @@ class LabeledDataset:
         return batches(self._object, *args, **options)
 
 
+@xr.register_dataset_accessor("labeled")
+class LabeledDataset(_Accessor):
+    """The accessor ``.labeled`` of xarray Datasets: :func:`labeled.batches` as a method."""
+
+
 @xr.register_dataarray_accessor("labeled")
-class LabeledArray(LabeledDataset):
+class LabeledArray(_Accessor):
     """Lay a labelled array out for a space, and serve it in batches."""
 
     _object: xr.DataArray

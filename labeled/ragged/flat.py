@@ -48,7 +48,7 @@ class Flat(NamedTuple):
         dtypes = dtypes_of(examples, arrays)
         if not {dtype.kind for dtype in dtypes} <= set("biufcSUmM"):
             raise ArrayError("ragged examples must be arrays of numbers, or all of times")
-        dtype, shapes = common(arrays, dtypes, "example")
+        dtype, shapes = dtype_and_shapes(arrays, dtypes, "example")
         values = np.empty(0)
         if arrays:
             values = np.concatenate(arrays, axis=None, dtype=dtype, casting="unsafe")
@@ -76,7 +76,7 @@ def dtypes_of(examples: Sequence[Any], arrays: Sequence[Array]) -> set[np.dtype[
     return {array.dtype for one, array in pairs if array.size or hasattr(one, "dtype")}
 
 
-def common(
+def dtype_and_shapes(
     arrays: Sequence[Array], dtypes: Collection[np.dtype[Any]], where: str
 ) -> tuple[np.dtype[Any], Rows]:
     """Return the dtype that holds all examples, and the shape of each: (n, axes of an example).

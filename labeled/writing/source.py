@@ -35,7 +35,15 @@ from labeled.formats.hdf5.writing import Coordinate, storable, storable_text, vl
 from labeled.formats.memory import FIRST_TEXTS, TEXT_BYTES, text_row_bytes, text_sizes
 from labeled.formats.region import Array
 from labeled.ragged import Ragged
-from labeled.ragged.flat import Flat, Rows, block_cuts, common, dtypes_of, elements_of, offsets_of
+from labeled.ragged.flat import (
+    Flat,
+    Rows,
+    block_cuts,
+    dtype_and_shapes,
+    dtypes_of,
+    elements_of,
+    offsets_of,
+)
 from labeled.writing.layouts import RaggedAs, Shape
 
 BLOCK_BYTES = 4 << 20  # of an array that are read at a time, by default
@@ -459,7 +467,7 @@ def _listed(where: str, value: Any) -> Examples:
     arrays = [_example(f"{where}, row {row}", one) for row, one in enumerate(value)]
     dtypes = dtypes_of(value, arrays)
     check_integers(where, dtypes)
-    dtype, shapes = common(arrays, dtypes, f"{where}, row")
+    dtype, shapes = dtype_and_shapes(arrays, dtypes, f"{where}, row")
     labelled = {tuple(map(str, one.dims)) for one in value if isinstance(one, _LABELLED)}
     if len(labelled) > 1:
         raise DimsError(f"{where} has examples with dims {sorted(labelled)}; transpose them alike")
