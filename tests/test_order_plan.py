@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from labeled.samplers.permutation import explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, Last
 from labeled.samplers.units import ListedUnits, UniformUnits, units_of_groups
-from labeled.samplers.windows import Mode, Order, shard_bounds
+from labeled.samplers.windows import Mode, Order, WindowOrder, shard_bounds
 
 many = settings(max_examples=100, deadline=None)
 
@@ -102,6 +102,33 @@ def test_batches_are_full_padded_or_short_as_the_rule_says(order, count, batch_r
             assert true_rows == batch_rows or last == "pad" or number == plan.n_batches - 1
             assert true_rows == batch_rows or last in ("keep", "pad")
             assert true_rows > 0 or last == "pad"
+
+
+@many
+@given(orders(), counts, batch_sizes, rules, histories, st.integers(0, 5))
+def test_batches_in_a_row_are_those_asked_for_one_by_one(
+    order, count, batch_rows, last, history, first
+):
+    for plan in plans(order, count, batch_rows=batch_rows, last=last, history=history):
+        found, numbers = list(plan.batches(first)), range(first, plan.n_batches)
+        for number, (rows, true_rows) in zip(numbers, found, strict=True):
+            alone, true_alone = plan.batch(number)
+            assert (rows.tolist(), true_rows) == (alone.tolist(), true_alone)
+            assert rows.base is None, "a batch that is kept should not keep the rows of its window"
+
+
+@pytest.mark.parametrize("mode", ["file", "window", "full"])
+def test_batches_in_a_row_work_each_window_out_once(mode, monkeypatch):
+    asked, rows = [], WindowOrder.rows
+
+    def noted(self, *places):
+        asked.append(places)
+        return rows(self, *places)
+
+    monkeypatch.setattr(WindowOrder, "rows", noted)
+    plan = EpochPlan(Order(mode, UniformUnits(1000, 8), 400, seed=7), batch_rows=7)
+    assert len(list(plan.batches())) == 143
+    assert len(asked) == plan.n_windows <= 4
 
 
 @many

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
@@ -40,6 +40,7 @@ from labeled.loader.plan import DevicePlan, LoaderPlan
 from labeled.loader.prefetch import Made, Prefetcher
 from labeled.loader.reading import LoadedJob, RaggedRows
 from labeled.samplers.plan import EpochPlan
+from labeled.sources.source import Rows
 from labeled.transforms.running import NOTHING
 
 T = TypeVar("T")
@@ -252,26 +253,33 @@ class ResidentCollator(DeviceCollator):
     """Makes the batches of an epoch of rows that are kept on a device.
 
     Row numbers go there, and nothing else: where a source is cast or laid out, the same kernel
-    gathers its rows.
+    gathers its rows. What padding is written to holds the last row until then.
     """
 
+    def __init__(self, plan: LoaderPlan, *args: Any) -> None:
+        super().__init__(plan, *args)
+        self._kept = dict[str, Array]()
+        self._places: Iterator[tuple[Rows, int]] | None = None
+
     def _made(self, number: int) -> Made:
-        lay_out = self.plan.lay_out
-        places, count = self.epoch_plan.batch(number)
-        position_of, kept = self.plan.position_of, dict[str, Array]()
+        lay_out, kept = self.plan.lay_out, self._kept
+        if self._places is None:  # the first batch of this epoch
+            self._places = self.epoch_plan.batches(number)
+            with self._there.memory_errors():
+                for one in self.plan.source_readers:
+                    if one.name in self._there.layout:  # whoever comes first brings it there
+                        kept[one.name] = self._there.resident.array(one.source.loaded)
+        places, count = next(self._places)
+        position_of = self.plan.position_of
         rows = places if position_of is None else np.where(places < 0, -1, position_of[places])
-        with self._there.memory_errors():
-            for one in self.plan.source_readers:
-                if one.name in self._there.layout:  # whoever comes first brings it there
-                    kept[one.name] = self._there.resident.array(one.source.loaded)
 
         def laid_out() -> Any:
-            picked, arrays = np.maximum(rows, 0), dict[str, Any]()
+            arrays = dict[str, Any]()
             for one in self.plan.source_readers:
                 if one.name not in kept:  # texts
-                    arrays[one.name] = one.source.loaded[picked]
+                    arrays[one.name] = one.source.loaded[rows]
                     continue
-                taken = permute.Taken(kept[one.name], picked)
+                taken = permute.Taken(kept[one.name], rows)
                 on_the_way = one.name in lay_out.copied and count == len(rows)
                 arrays[one.name] = taken if on_the_way else taken.gathered()
             return lay_out(arrays, lambda: rows, count, len(rows))

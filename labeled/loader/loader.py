@@ -269,7 +269,8 @@ class EpochIterator(Generic[T]):
         jobs = loader_plan.jobs(plan, first_batch) if resident is None else iter(())
         windows = Prefetcher(loader_plan, jobs, pools[0], stats)
         self._finalizer = weakref.finalize(self, windows.abandon)
-        windows.start()
+        if resident is None:  # else nothing is read
+            windows.start()
         self._windows: Prefetcher | DeviceWindows = windows
         collates: type[Collator] = Collator if device_plan is None else ResidentCollator
         if device_plan is not None and resident is None:
