@@ -183,8 +183,8 @@ class DeviceWindows:
 
     def poke(self) -> None:
         """Let threads and copies go on; cheap, for every batch."""
-        self._host_windows.poke()
         self._go_on()
+        self._host_windows.poke()  # for buffers that have just been let go of
 
     def close(self) -> None:
         """Stop; returns when no buffer is written or copied from, and no window read, any more."""

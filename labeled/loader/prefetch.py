@@ -176,7 +176,7 @@ class Prefetcher:
         free, count = self.pool.n_free, self.pool.count
         if free and (2 * free >= count or count == 3):
             with self._lock:
-                self._changed.notify_all()
+                self._changed.notify(free)  # who begins a job wakes others for its tasks
 
     # batches of a pipeline
 
@@ -185,7 +185,7 @@ class Prefetcher:
         batch = PipedBatch()
         with self._lock:
             self._batches[batch] = work
-            self._changed.notify_all()
+            self._changed.notify()
         return batch
 
     def wait_for(self, batch: PipedBatch) -> Made:
@@ -260,7 +260,7 @@ class Prefetcher:
                     raise
             self.stats.plan_s += perf_counter() - began
             if self._sleeping and len(self._tasks) > 1:
-                self._changed.notify_all()
+                self._changed.notify(len(self._tasks) - 1)
         return self._tasks.popleft()
 
     def _begin_job(self, *, force: bool) -> bool:
