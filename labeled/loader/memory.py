@@ -52,6 +52,8 @@ BLOCK_ROWS = 1 << 16  # positions worked out together where the order does not d
 
 # one is handed out while the next is read; small buffers keep more threads busy
 MIN_BUFFERS, MORE_BUFFERS, MAX_BUFFERS = 2, 3, 8
+# Of large ones, where they fit: one is used or copied from, one filled, and threads go on reading.
+LARGE_BUFFERS = 4
 BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads seldom wait then
 
 # What one read of an unshuffled or fully shuffled epoch should hold.
@@ -543,7 +545,7 @@ def jobs_within(
     job_rows = max(step, fitting // step * step, -(-rows.held_rows // step) * step)
     job_rows = min(job_rows, max(rows.n_rows, 1))
     buffer_bytes = needs.buffer_bytes(job_rows)
-    most = n_buffers if few else max(MORE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
+    most = n_buffers if few else max(LARGE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
     if options.prefetch is not None:
         most = options.prefetch + 1
     return job_rows, max(n_buffers, min(most, free // buffer_bytes))
