@@ -8,15 +8,24 @@ takes 2.5, 5 and 10 times as long. With one word under way a thread, the first c
 
 The kernel gathers rows, permutes, casts, scales and shifts in one pass; what a copy does not ask
 for is not compiled in. A block of threads copies one tile: it reads along the fast axis of the
-source, converts, keeps the tile in shared memory, and writes along the destination, so both sides
-are touched in whole segments. Rows are all axes behind the fast one, taken as one; the offset of
-each row of a tile is computed once a block. Where the fast axis is the last one, too, rows are all
-axes before it, and a block copies many short runs. One compiled kernel for each pair
-of item types serves every shape: the shape travels with the launch, as a small table.
+source, converts, keeps the tile in shared memory as lines of the result, and writes these, so both
+sides are touched in whole segments. Rows are all axes behind the fast one, taken as one; where each
+row of a tile lies is computed once a block. Where the fast axis is the last one, too, rows are all
+axes before it, and a block copies many short runs.
+
+The shape travels with the launch, as a small table. What is compiled in besides the types is how
+threads are spread over lines, so that loops have few instructions: a program serves many shapes.
+
+What made it fast, each alone: loops without divisions and bounds (bytes: 0.21 to 0.6), words that
+are under way (`Way.under_way`), four rows of bytes turned in registers (0.63 to 0.75 where lines
+begin with a word), several outer steps in a tile where one is small (channels last: 0.10 to 0.57).
+Copies from global to shared memory that pass no register were faster for short rows, and slower for
+long ones. What is left is waiting for memory: half of all cycles issue an instruction.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -29,222 +38,276 @@ import numpy.typing as npt
 from labeled.device import is_cupy
 from labeled.permute.plan import CopyPlan, Rows, packed, plan_of
 
-TILE_BYTES = 1 << 14
-TILE_ITEMS = 1 << 13
-# Of items of a word or more, and of smaller ones. Medians of a kernel before this one: bytes came
-# at 0.35 in tiles of 8192 items and 128 rows by 128 threads, and at 0.26 in 4096, 64 and 256; cast
-# to float32 and scaled at 0.49 in 4096, 128 and 128, and at 0.41 in 4096, 64 and 256.
-TILE_ROWS, SMALL_TILE_ROWS = 64, 128
-MAX_ROWS = 512  # rows of a tile at most: what short fast axes (channels) are made up for with
 
-THREADS, WORD_THREADS = 256, 128  # of a block: of such that load an item, or several, at a time
+class Way(NamedTuple):
+    """How a kind of copy is cut into tiles, and how many words a thread has under way."""
+
+    tile_bytes: int
+    line_bytes: int  # of a line of the result in a tile, where it is longer
+    under_way: int
+
+
+WAY_OF_WORDS = Way(1 << 14, 256, 8)  # of items of a word or more
+WAY_OF_WIDENED = Way(1 << 15, 512, 8)  # of smaller ones, cast to such
+WAY_OF_SQUARES = Way(1 << 15, 128, 8)  # of smaller ones, several rows at a time, see `SOURCE`
+WAY_OF_SMALL = Way(1 << 14, 128, 4)  # of smaller ones otherwise
+
+MAX_ROWS = 512  # rows of a tile at most: what short fast axes (channels) are made up for with
+IN_ONE_BYTES = 32  # of shorter lines many are read as one, where they lie in one piece
+
+THREADS = 256  # of a block
+BLOCKS = 4  # how many blocks a multiprocessor has registers for, at least
+LANES = 32  # threads that touch memory together
+FEWER_LANES = 1.2  # what it costs where fewer of them share a line
 MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its grid
 
-NARROW_ITEMS = (1 << 31) - (1 << 16)  # arrays of fewer items are walked with 32-bit numbers
+NARROW_BYTES = (1 << 32) - (1 << 16)  # arrays of fewer bytes are walked with 32-bit numbers
 
 MAX_AXES = 12
-TABLE_NUMBERS = 13 + 4 * MAX_AXES
-WORD_BYTES = 4
+TABLE_NUMBERS = 23 + 4 * MAX_AXES
+WORD_BYTES, SECTOR_BYTES = 4, 32
 FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
-
-UNDER_WAY = 4  # words that a thread has asked for and not yet got
 
 OPTIONS = ("--fmad=false",)  # scale and shift are two rounded steps here as everywhere
 
 SOURCE = r"""
-#ifndef PRAGMA_UNROLL
-#define PRAGMA_UNROLL _Pragma("unroll")
-#endif
-typedef INDEX Big;
+typedef INDEX Big;  // unsigned: steps backwards count modulo its length
 typedef unsigned int Word;
-struct Table { Big number[TABLE_NUMBERS]; };
 struct Factors { FINAL scale[FEW_FACTORS], shift[FEW_FACTORS]; };
-struct Place { Big src, factor; };
+// What `launch_of` says of a copy. Of each axis: its length, bytes of a step along it in the
+// source, items of one in the factors, and whether rows are gathered along it; outer axes before
+// row axes, the innermost of each first.
+struct Axis { Big length, src, factor, picked; };
+struct Table {
+    Big start;                             // of the first item, in bytes behind the lowest address
+    Big outers, fasts, rows;               // how many outer steps, items along the fast axis, rows
+    Big fast_step, fast_factor;            // a step along the fast axis, as of any axis
+    Big apart;                             // items from one line of the result to the next
+    Big tile_outers, tile_fasts, tile_rows, fast_tiles, row_tiles;
+    Big pitch, skew, item_step, word_step; // of a tile, see below
+    Big n_outer_axes, n_row_axes, runs, in_one, joined, described, whole_words;
+    Axis axis[MAX_AXES];
+};
+// Where a row of a tile lies in the source, in the tile, and in the factors.
+struct Place {
+    Big src;
+    int tile;
+#if VARIES
+    Big factor;
+#endif
+};
 
-// The table: 0 outer steps, 1 n_fast, 2 n_rows, 3 tile_fast, 4 tile_rows, 5 tiles_fast,
-// 6 tiles_rows, 7 whether a tile lies in one piece, 8 and 9 steps along the fast axis of source
-// and factors, 10 outer axes, 11 row axes, 12 whether the fast axis is the last one of the result,
-// then (length, source, factors, whether rows are gathered along it) of each outer axis and each
-// row axis, the innermost first.
 __device__ inline Big walk(const Table& table, int from, int count, Big index, Place& at,
                            Big picked) {
-    for (int k = 0; k < count; ++k, from += 4) {
-        Big next = index / table.number[from], step = index - next * table.number[from];
-        at.src += step * table.number[from + 1];
-        at.factor += step * table.number[from + 2];
-        if (table.number[from + 3]) picked = step;
+    #pragma unroll 1
+    for (int left = count; left > 0; --left) {
+        const Axis& axis = table.axis[from++];
+        const Big next = left > 1 ? index / axis.length : 0, step = index - next * axis.length;
+        at.src += step * axis.src;
+#if VARIES
+        at.factor += step * axis.factor;
+#endif
+        if (axis.picked) picked = step;
         index = next;
     }
     return picked;
 }
 
-__device__ inline FINAL converted(const Table& table, ITEM value, const FINAL* scale,
-                                  const FINAL* shift, const Place& at, Big along) {
-#if PURE
-    return value;
-#else
-    FINAL wide = (FINAL)value;
-#if SCALED
-    const Big factor = at.factor + along * table.number[9];
-    wide = wide * scale[factor];
-    wide = wide + shift[factor];
-#endif
-    return wide;
-#endif
-}
-
-// Small items are loaded and stored a word of four bytes at a time. A word that holds items of
-// others, too, at an end of a line, is taken apart: `behind` tells where in a word a line begins.
+// Small items are loaded and stored a word of four bytes at a time.
 #if LOAD > 1
 union Loaded { Word word; ITEM item[LOAD]; };
 #else
 union Loaded { ITEM word, item[1]; };
 #endif
 #if STORE > 1
-union Stored { Word word; FINAL item[STORE]; };
+typedef Word Stored;
 #else
-union Stored { FINAL word, item[1]; };
+typedef FINAL Stored;
 #endif
-__device__ inline int behind(const void* line, int item_bytes, int items) {
-    return (int)((unsigned long long)line / item_bytes % items);
-}
 // How often a length, of which the inverse is given, fits before a place of a tile: a tile is
 // small enough for this to be exact.
 __device__ inline int times(int at, float inverse) { return (int)floorf((at + 0.5f) * inverse); }
 
-// picked: the first item of each gathered row
-extern "C" __global__ void permute(const ITEM* __restrict__ src, FINAL* __restrict__ dst,
-                                   const Big* __restrict__ picked,
-                                   const __grid_constant__ Table table,
+// picked: bytes before the first item of each gathered row
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
+    const char* __restrict__ src, FINAL* __restrict__ dst, const Big* __restrict__ picked,
+    const __grid_constant__ Table table,
 #if FEW
-                                   const __grid_constant__ Factors factors) {
+    const __grid_constant__ Factors factors) {
     const FINAL* scale = factors.scale;
     const FINAL* shift = factors.shift;
 #else
-                                   const FINAL* __restrict__ scale,
-                                   const FINAL* __restrict__ shift) {
+    const FINAL* __restrict__ scale, const FINAL* __restrict__ shift) {
 #endif
-    __shared__ __align__(8) FINAL tile[TILE_ITEMS + MAX_ROWS];
-    __shared__ Place rows[MAX_ROWS];
-    const Big n_fast = table.number[1], n_rows = table.number[2];
-    const int tile_fast = (int)table.number[3], tile_rows = (int)table.number[4];
-    const int pitch = tile_fast | 1;  // odd: columns of a tile lie in different banks
-    const Big tiles_rows = table.number[6], tiles = table.number[5] * tiles_rows;
-    const Big outer = blockIdx.x / tiles, rest = blockIdx.x - outer * tiles;
+    // The tile is kept as it is written: lines of the result, `pitch` items apart.
+    __shared__ __align__(8) FINAL tile[TILE_ITEMS];
+    __shared__ Place places[MAX_ROWS];
+    const int pitch = (int)table.pitch, skew = (int)table.skew, tile_rows = (int)table.tile_rows;
+    const Big tiles = table.fast_tiles * table.row_tiles;
+    const Big outer_tile = blockIdx.x / tiles, rest = blockIdx.x - outer_tile * tiles;
     // neighbours write next to one another: what they share of a line is joined in the cache
-    const Big fast_tile = rest / tiles_rows;
-    const Big first = fast_tile * tile_fast, row = (rest - fast_tile * tiles_rows) * tile_rows;
-    const int fasts = (int)(n_fast - first < tile_fast ? n_fast - first : tile_fast);
-    const int count = (int)(n_rows - row < tile_rows ? n_rows - row : tile_rows);
-    const int n_outer_axes = (int)table.number[10], n_row_axes = (int)table.number[11];
-    const int outer_axes = 13, row_axes = outer_axes + 4 * n_outer_axes;
-    for (int j = threadIdx.x; j < count; j += blockDim.x) {
-        Place at = {};
-        Big from = walk(table, outer_axes, n_outer_axes, outer, at, 0);
-        from = walk(table, row_axes, n_row_axes, row + j, at, from);
-#if PICKED
-        at.src += picked[from];
+    const Big fast_tile = rest / table.row_tiles;
+    const Big outer = outer_tile * table.tile_outers, fast = fast_tile * table.tile_fasts;
+    const Big row = (rest - fast_tile * table.row_tiles) * tile_rows;
+    const int outers = (int)min(table.tile_outers, table.outers - outer);
+    const int fasts = (int)min(table.tile_fasts, table.fasts - fast);
+    const int rows = (int)min(table.tile_rows, table.rows - row), n_rows = outers * rows;
+    const Big begin = table.runs ? row * table.fasts + fast
+                                 : (outer * table.fasts + fast) * table.rows + row;
+    const int lead = (int)(begin % STORE);  // a word of the tile is one of the result
+
+    enum { READ_ROWS = THREADS / READ_LANES, MORE_ROWS = READ_ROWS * (UNDER_WAY / WORDS) };
+    // the last row stands behind the others, too, for threads that would have nothing to do
+    const int described = table.in_one ? min((int)table.described, n_rows)
+                                       : (n_rows + MORE_ROWS - 1) / MORE_ROWS * MORE_ROWS;
+    for (int at = threadIdx.x; at < described; at += THREADS) {
+        const int square = min(at, n_rows - 1) / TURNED * TURNED;
+        const int n = min(square + at % TURNED, n_rows - 1);
+        const int group = outers > 1 ? n / tile_rows : 0;
+        const int line = group * fasts;
+        Place place = {};
+        place.src = table.start + fast * table.fast_step;
+#if VARIES
+        place.factor = fast * table.fast_factor;
 #endif
-        rows[j] = at;
+        Big from = walk(table, 0, (int)table.n_outer_axes, outer + group, place, 0);
+        from = walk(table, (int)table.n_outer_axes, (int)table.n_row_axes,
+                    row + (n - group * tile_rows), place, from);
+#if PICKED
+        place.src += picked[from];
+#endif
+        place.tile = lead + (table.runs ? n * pitch
+                                        : line * pitch + (int)((unsigned)line / LOAD) * skew
+                                              + (n - group * tile_rows));
+        places[at] = place;
     }
     __syncthreads();
-    const Big step = table.number[8];
-    const int threads = blockDim.x;
-    if (LOAD > 1 && table.number[7]) {  // a tile in one piece is read as one line, by all threads
-        const int length = count * fasts;
-        const ITEM* const from = src + rows[0].src + first * step;
+#if PURE
+    #define CONVERTED(value, place, along) (value)
+#elif !SCALED
+    #define CONVERTED(value, place, along) ((FINAL)(value))
+#else
+    #if VARIES == 0
+        #define FACTOR(place, along) 0
+    #elif VARIES == 1
+        #define FACTOR(place, along) (place).factor
+    #else
+        #define FACTOR(place, along) ((place).factor + (along) * table.fast_factor)
+    #endif
+    #define CONVERTED(value, place, along) \
+        ((FINAL)(value) * scale[FACTOR(place, along)] + shift[FACTOR(place, along)])
+#endif
+    const int item_step = (int)table.item_step;
+    if (table.in_one) {  // the source of a tile lies in one piece, and is read as one line
+        const int length = n_rows * fasts;
+        const char* const from = src + places[0].src;
+        const int behind = (int)((unsigned long long)from / sizeof(ITEM) % LOAD);
         const float of_fasts = 1.0f / fasts;
-        for (int at = threadIdx.x * LOAD - behind(from, sizeof(ITEM), LOAD); at < length;
-             at += blockDim.x * LOAD) {
+        for (int at = threadIdx.x * LOAD - behind; at < length; at += THREADS * LOAD) {
+            const ITEM* const items = (const ITEM*)from + at;
             const bool whole = at >= 0 && at + LOAD <= length;
             Loaded loaded = {};
-            if (whole) loaded.word = *(decltype(loaded.word)*)(from + at);
-            int j = times(at, of_fasts), i = at - j * fasts;
+            if (whole) loaded = *(const Loaded*)items;
+            int n = times(at, of_fasts), i = at - n * fasts;
+            #pragma unroll
             for (int k = 0; k < LOAD; ++k) {
                 if (at + k >= 0 && at + k < length)
-                    tile[j * pitch + i] = converted(
-                        table, whole ? loaded.item[k] : from[at + k], scale, shift, rows[j],
-                        first + i);
-                if (++i == fasts) i = 0, ++j;
+                    tile[lead + n + i * item_step] = CONVERTED(
+                        whole ? loaded.item[k] : items[k], places[min(n, described - 1)], i);
+                if (++i == fasts) i = 0, ++n;
             }
         }
     } else {
-        // Each thread reads several words before it stores them: how many are under way at a time
-        // decides how fast this is.
-        const int words = (fasts + 2 * LOAD - 2) / LOAD;  // wherever a line begins
-        const int next_line = threads / words, next_word = threads % words;
-        int line = threadIdx.x / words, word = threadIdx.x % words;
-        while (line < count) {
-            Loaded loaded[UNDER_WAY];
-            int j[UNDER_WAY], at[UNDER_WAY];
-            PRAGMA_UNROLL
-            for (int n = 0; n < UNDER_WAY; ++n) {
-                j[n] = line, at[n] = fasts;
-                if (line < count) {
-                    const ITEM* const from = src + rows[line].src + first * step;
-                    at[n] = word * LOAD - behind(from, sizeof(ITEM), LOAD);
-                    if (at[n] >= 0 && at[n] + LOAD <= fasts) {
-                        if (LOAD > 1) loaded[n].word = *(decltype(loaded[n].word)*)(from + at[n]);
-                        else loaded[n].item[0] = from[at[n] * step];
-                    }
+        const int words = fasts / LOAD, word_step = (int)table.word_step;
+        const Big word_bytes = LOAD * table.fast_step;
+        for (int word = threadIdx.x % READ_LANES; word < words; word += READ_LANES * WORDS) {
+            for (int n = threadIdx.x / READ_LANES * TURNED; n < n_rows; n += MORE_ROWS) {
+                // several words are under way at a time: how many decides how fast this is
+                Loaded loaded[UNDER_WAY];
+                Place place[UNDER_WAY];
+                int at[UNDER_WAY];
+                #pragma unroll
+                for (int u = 0; u < UNDER_WAY; ++u) {
+                    const int more = u / TURNED;
+                    at[u] = WORDS == 1 ? word : min(word + more % WORDS * READ_LANES, words - 1);
+                    place[u] = places[n + u % TURNED + more / WORDS * READ_ROWS * TURNED];
+                    loaded[u] = *(const Loaded*)(src + (place[u].src + at[u] * word_bytes));
                 }
-                word += next_word, line += next_line;
-                if (word >= words) word -= words, ++line;
-            }
-            PRAGMA_UNROLL
-            for (int n = 0; n < UNDER_WAY; ++n) {
-                FINAL* const to = tile + j[n] * pitch + at[n];
-                if (at[n] >= 0 && at[n] + LOAD <= fasts) {
-                    for (int k = 0; k < LOAD; ++k)
-                        to[k] = converted(table, loaded[n].item[k], scale, shift, rows[j[n]],
-                                          first + at[n] + k);
-                } else {  // an end of a line; or nothing, behind the last
-                    for (int k = 0; k < LOAD; ++k)
-                        if (at[n] + k >= 0 && at[n] + k < fasts)
-                            to[k] = converted(
-                                table, src[rows[j[n]].src + (first + at[n] + k) * step], scale,
-                                shift, rows[j[n]], first + at[n] + k);
+#if TURNED > 1
+                #pragma unroll
+                for (int u = 0; u < UNDER_WAY; u += TURNED) {
+                    FINAL* const to = tile + (place[u].tile + at[u] * word_step);
+                    const Word one = loaded[u].word, two = loaded[u + 1].word;
+#if TURNED == 2
+                    *(Word*)to = __byte_perm(one, two, 0x5410);
+                    *(Word*)(to + item_step) = __byte_perm(one, two, 0x7632);
+#else
+                    const Word three = loaded[u + 2].word, four = loaded[u + 3].word;
+                    const Word low = __byte_perm(one, two, 0x5140);
+                    const Word high = __byte_perm(one, two, 0x7362);
+                    const Word low_2 = __byte_perm(three, four, 0x5140);
+                    const Word high_2 = __byte_perm(three, four, 0x7362);
+                    *(Word*)to = __byte_perm(low, low_2, 0x5410);
+                    *(Word*)(to + item_step) = __byte_perm(low, low_2, 0x7632);
+                    *(Word*)(to + 2 * item_step) = __byte_perm(high, high_2, 0x5410);
+                    *(Word*)(to + 3 * item_step) = __byte_perm(high, high_2, 0x7632);
+#endif
                 }
+#else
+                #pragma unroll
+                for (int u = 0; u < UNDER_WAY; ++u) {
+                    FINAL* const to = tile + (place[u].tile + at[u] * word_step);
+                    #pragma unroll
+                    for (int k = 0; k < LOAD; ++k)
+                        to[k * item_step] =
+                            CONVERTED(loaded[u].item[k], place[u], at[u] * LOAD + k);
+                }
+#endif
             }
         }
+#if LOAD > 1
+        for (int n = threadIdx.x; n < n_rows; n += THREADS) {  // what is less than a word
+            const Place place = places[n];
+            const ITEM* const line = (const ITEM*)(src + place.src);
+            for (int i = words * LOAD; i < fasts; ++i)
+                tile[place.tile + words * word_step + (i - words * LOAD) * item_step] =
+                    CONVERTED(line[i], place, i);
+        }
+#endif
     }
     __syncthreads();
-    const bool last = table.number[12];
-    const Big apart = last ? n_fast : n_rows;  // from one line of the result to the next
-    const int each = last ? fasts : count, all = last ? count : fasts;
-    const bool together = STORE > 1 && each == apart;
-    const int to_lines = together ? 1 : all, to_length = together ? each * all : each;
-    const int to_words = (to_length + 2 * STORE - 2) / STORE;
-    const int next_line = threads / to_words, next_word = threads % to_words;
-    const int down = last ? pitch : 1, along = last ? 1 : pitch;
-    const float of_each = 1.0f / each;
-    FINAL* const begin = dst + (last ? row * n_fast + first
-                                     : (outer * n_fast + first) * n_rows + row);
-    int line = threadIdx.x / to_words, word = threadIdx.x % to_words;
-    while (line < to_lines) {
-        FINAL* const to = begin + line * apart;
-        const int at = word * STORE - behind(to, sizeof(FINAL), STORE);
-        const bool whole = at >= 0 && at + STORE <= to_length;
-        Stored stored = {};
-        if (whole && !together) {
-            for (int k = 0; k < STORE; ++k)
-                stored.item[k] = tile[line * down + (at + k) * along];
-        } else {
-            int j = line, i = at;
-            if (together) j = times(at, of_each), i = at - j * each;
-            for (int k = 0; k < STORE; ++k) {
-                if (at + k >= 0 && at + k < to_length)
-                    stored.item[k] = tile[j * down + i * along];
-                if (++i == each && together) i = 0, ++j;
-            }
+    int lines = table.runs ? n_rows : outers * fasts, length = table.runs ? fasts : rows;
+    if (table.joined) length *= lines, lines = 1;
+    enum { WRITE_ROWS = THREADS / WRITE_LANES };
+    const int own = threadIdx.x / WRITE_LANES;
+    const int first = lead + own * pitch + (int)((unsigned)own / LOAD) * skew;
+    const int next = WRITE_ROWS * pitch + WRITE_ROWS / LOAD * skew;
+    const int head = -first & (STORE - 1);  // the same for all lines of a thread
+    const Big out = (begin + own * table.apart) * sizeof(FINAL);
+    const Big next_out = WRITE_ROWS * table.apart * sizeof(FINAL);
+    for (int at = head + threadIdx.x % WRITE_LANES * STORE; at + STORE <= length;
+         at += WRITE_LANES * STORE) {
+        const FINAL* from = tile + (first + at);
+        Big to = out + at * sizeof(FINAL);
+        #pragma unroll 4
+        for (int line = own; line < lines; line += WRITE_ROWS) {
+            *(Stored*)((char*)dst + to) = *(const Stored*)from;
+            from += next, to += next_out;
         }
-        if (STORE == 1 && whole) to[at] = stored.item[0];
-        else if (whole) *(decltype(stored.word)*)(to + at) = stored.word;
-        else for (int k = 0; k < STORE; ++k)
-            if (at + k >= 0 && at + k < to_length) to[at + k] = stored.item[k];
-        word += next_word, line += next_line;
-        if (word >= to_words) word -= to_words, ++line;
     }
+#if STORE > 1
+    if (!table.whole_words) {  // items at both ends of a line that lie in a word of others, too
+        for (int end = threadIdx.x; end < lines * 2 * STORE; end += THREADS) {
+            const int line = (int)((unsigned)end / (2 * STORE)), k = end % (2 * STORE);
+            const int from = lead + line * pitch + (int)((unsigned)line / LOAD) * skew;
+            const int before = min(-from & (STORE - 1), length);
+            const int behind = before + (int)((unsigned)(length - before) / STORE) * STORE;
+            const int at = k < STORE ? k : behind + k - STORE;
+            if (at < (k < STORE ? before : length))
+                dst[begin + line * table.apart + at] = tile[from + at];
+        }
+    }
+#endif
 }
 """
 
@@ -255,23 +318,29 @@ TYPES = {
 }  # fmt: skip
 
 
-class Items(NamedTuple):
+class Program(NamedTuple):
     """What a kernel is compiled for."""
 
     item: np.dtype[Any]
     final: np.dtype[Any]
     picked: bool  # whether rows are gathered
     scaled: bool
-    # of places: with 32 bits a thread takes less than half as many registers as with 64
-    place: np.dtype[Any]
+    place: np.dtype[Any]  # of places in arrays: 32 bits take half as many registers as 64
     few: bool = False  # whether factors travel with the launch, rather than lie on the device
+    varies: int = 0  # whether factors change: 1 from row to row, 2 along the fast axis, too
     load: int = 1  # how many items are read at a time, as one word of four bytes
+    turned: int = 1  # how many rows a thread turns at a time, a word of each
+    under_way: int = 1  # words that a thread has asked for and not yet got
+    read_lanes: int = 1  # how many threads share a line of the source
+    words: int = 1  # how many of the words under way are of one line
+    write_lanes: int = 1  # how many threads share a line of the result
+    tile_items: int = 0
 
 
 class Launch(NamedTuple):
     """How the kernel makes a copy; the same for every array of a shape."""
 
-    items: Items
+    program: Program
     blocks: int
     table: npt.NDArray[Any]
 
@@ -298,31 +367,33 @@ def copied(
         return None
     shapes = [None if one is None else np.shape(one) for one in (scale, shift, rows)]
     found = plan_of(src.shape, src.strides, src.dtype, tuple(axes), dtype, *shapes)
-    launch = launch_of(found)
+    pairs = zip(src.shape, src.strides, strict=True)
+    start = sum((n - 1) * -step for n, step in pairs if step < 0)
+    launch = launch_of(found, int(src.data.ptr) % WORD_BYTES, start)
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None
-    items, result = launch.items, cupy.empty(found.shape, found.final)
+    program, result = launch.program, cupy.empty(found.shape, found.final)
     if not found.size:
         return result
     picked = src
     if rows is not None:
-        first = rows * (src.strides[0] // src.dtype.itemsize)
-        picked = cupy.asarray(first.astype(items.place))
+        picked = cupy.asarray((rows * src.strides[0]).astype(program.place))
     sent: tuple[Any, ...] = (src, src)
     if found.scaled:
         given = [1.0 if scale is None else scale, -0.0 if shift is None else shift]
         both = np.broadcast_arrays(
             *(found.over_axes(np.asarray(one, found.compute), src.ndim) for one in given)
         )
-        if items.few:
+        if program.few:
             few = np.zeros((2, FEW_FACTORS), found.compute)
             few[:, : both[0].size] = [one.reshape(-1) for one in both]
             sent = (by_value(few),)
         else:
             sent = tuple(cupy.asarray(np.ascontiguousarray(one)) for one in both)
-    run = kernel(cupy, items, int(src.device.id))
-    threads = THREADS if items.load == 1 else WORD_THREADS
-    run((launch.blocks,), (threads,), (src, result, picked, launch.table, *sent))
+    run = kernel(cupy, program, int(src.device.id))
+    if start:  # the kernel counts from the lowest address
+        src = src[tuple(slice(None, None, -1 if step < 0 else 1) for step in src.strides)]
+    run((launch.blocks,), (THREADS,), (src, result, picked, launch.table, *sent))
     return result
 
 
@@ -336,79 +407,229 @@ def _run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
     return np.dtype(f"u{width}") if width > src.dtype.itemsize else None
 
 
+class Matrix(NamedTuple):
+    """A copy as the kernel sees it: outer steps, and in each a fast axis and rows of the source.
+
+    Rows are all axes behind the fast one. Where there is none, those before it, and the result
+    consists of their runs.
+    """
+
+    n_outer: int
+    n_fast: int
+    n_rows: int
+    runs: bool
+    in_one: bool  # whether rows lie in one piece, and are read as such
+    load: int  # items of a word of the source, and of the result
+    store: int
+    final_bytes: int
+    pure: bool
+    most_rows: int  # of a tile
+
+    @property
+    def apart(self) -> int:
+        """Items from one line of the result to the next."""
+        return self.n_fast if self.runs else self.n_rows
+
+
+class Tile(NamedTuple):
+    """What a block copies, and how its lines lie in shared memory."""
+
+    way: Way
+    outers: int
+    fasts: int
+    rows: int
+    pitch: int  # items from one line to the next
+    skew: int  # and more behind as many as a word of the source has items
+    joined: bool  # whether all lines are one
+    turned: int  # how many rows a thread turns at a time
+
+    def lines(self, runs: bool) -> tuple[int, int]:
+        """Return how many lines of the result there are, and how long they are."""
+        number, length = (self.rows, self.fasts) if runs else (self.outers * self.fasts, self.rows)
+        return (1, number * length) if self.joined else (number, length)
+
+
 @lru_cache(maxsize=512)
-def launch_of(found: CopyPlan) -> Launch | None:
-    """Describe a copy to the kernel, see `SOURCE`; None where it does not fit."""
-    item_bytes = found.item.itemsize
-    axes = [axis for axis in range(len(found.lengths)) if axis != found.axis]
-    wide = max(found.reach // item_bytes, found.size) >= NARROW_ITEMS
-    types, place = found.kernel_items(), np.dtype(np.int64 if wide else np.int32)
-    if types is None or not axes or len(found.lengths) > MAX_AXES:
+def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
+    """Describe a copy to the kernel, see `SOURCE`; None where it does not fit.
+
+    `address` is that of the source, in bytes behind a word, and `start` where its first item lies,
+    in bytes behind its lowest address.
+    """
+    item_bytes, final_bytes, lengths = found.item.itemsize, found.final.itemsize, found.lengths
+    axes = [axis for axis in range(len(lengths)) if axis != found.axis]
+    wide = max(found.reach, found.size * final_bytes) >= NARROW_BYTES
+    types, place = found.kernel_items(), np.dtype(np.uint64 if wide else np.uint32)
+    if types is None or not axes or len(lengths) > MAX_AXES:
         return None
-    items = Items(*types, found.axis is not None, found.scaled, place)
-    whole = np.zeros(TABLE_NUMBERS, items.place)
+    program = Program(*types, found.axis is not None, found.scaled, place)
     if not found.size:
-        return Launch(items, 0, by_value(whole))
-    lengths = found.lengths
+        return Launch(program, 0, by_value(np.zeros(TABLE_NUMBERS, place)))
     fast = axes[-1] if found.fast is None else found.fast
     factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
     factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
-    src = [0 if a == found.axis else step // item_bytes for a, step in enumerate(found.at)]
+    src = [0 if a == found.axis else step for a, step in enumerate(found.at)]
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
-    runs = not rows
-    if runs:
+    if runs := not rows:
         outer, rows = rows, outer
     n_outer, n_rows = (math.prod(lengths[axis] for axis in part) for part in (outer, rows))
-    n_fast, most = lengths[fast], tile_items(found.final)
-    tile_fast = min(
-        n_fast,
-        most
-        // (1 if runs else min(n_rows, TILE_ROWS if item_bytes >= WORD_BYTES else SMALL_TILE_ROWS)),
-    )
-    tile_rows = min(n_rows, MAX_ROWS, most // tile_fast)
-    tiles_fast, tiles_rows = -(-n_fast // tile_fast), -(-n_rows // tile_rows)
-    # where all of a tile lies in one piece, it is read as one
-    behind = packed([*(lengths[axis] for axis in reversed(rows)), n_fast], 1)[:-1][::-1]
-    in_one = tile_fast == n_fast and behind == tuple(src[axis] for axis in rows)
+    vary = any(factor[axis] for axis in rows)
+    behind = packed([*(lengths[a] for a in reversed(rows)), lengths[fast]], item_bytes)[-2::-1]
+    together = src[fast] == item_bytes
+    in_one = together and not runs and lengths[fast] * item_bytes < IN_ONE_BYTES
+    in_one = in_one and behind == tuple(src[axis] for axis in rows)
+    others = [step for axis, step in enumerate(found.at) if axis != fast]
+    words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
+    matrix = Matrix(
+        n_outer, lengths[fast], n_rows, runs, in_one,
+        max(1, WORD_BYTES // item_bytes) if words else 1, max(1, WORD_BYTES // final_bytes),
+        final_bytes, found.pure, found.size if in_one and not vary else MAX_ROWS,
+    )  # fmt: skip
+    tile = tile_of(matrix)
+    n_described = 1 if in_one and not vary else tile.outers * tile.rows
+    fast_tiles, row_tiles = -(-matrix.n_fast // tile.fasts), -(-n_rows // tile.rows)
+    word_step = matrix.load * (1 if runs else tile.pitch) + tile.skew
     numbers = [
-        n_outer, n_fast, n_rows, tile_fast, tile_rows, tiles_fast, tiles_rows, int(in_one),
-        src[fast], factor[fast], len(outer), len(rows), int(runs),
+        start, n_outer, matrix.n_fast, n_rows, src[fast], factor[fast], matrix.apart,
+        tile.outers, tile.fasts, tile.rows, fast_tiles, row_tiles,
+        tile.pitch, tile.skew, 1 if runs else tile.pitch, word_step, len(outer), len(rows),
+        runs, in_one, tile.joined, n_described, matrix.apart % matrix.store == 0,
     ]  # fmt: skip
     for axis in (*outer, *rows):
-        numbers += [lengths[axis], src[axis], factor[axis], int(axis == found.axis)]
-    whole[: len(numbers)] = numbers
-    few = found.scaled and math.prod(factor_shape) <= FEW_FACTORS
-    load = max(1, WORD_BYTES // item_bytes) if src[fast] == 1 else 1
-    items = items._replace(few=few, load=load)
-    return Launch(items, n_outer * tiles_fast * tiles_rows, by_value(whole))
+        numbers += [lengths[axis], src[axis], factor[axis], axis == found.axis]
+    numbers += [0] * (TABLE_NUMBERS - len(numbers))
+    program = threads_of(program, matrix, tile)._replace(
+        few=found.scaled and math.prod(factor_shape) <= FEW_FACTORS,
+        varies=0 if math.prod(factor_shape) == 1 else 2 if factor[fast] else 1,
+    )
+    table = by_value(np.array(numbers, np.int64).astype(place))  # backwards modulo its length
+    return Launch(program, -(-n_outer // tile.outers) * fast_tiles * row_tiles, table)
+
+
+def tile_of(matrix: Matrix) -> Tile:
+    """Return how a copy is cut into tiles: about as long as a line may be, and as many as fit."""
+    load, store, n_rows = matrix.load, matrix.store, matrix.n_rows
+    small = matrix.pure and load > 1 and store > 1
+    turned = small and not matrix.runs and not matrix.in_one and n_rows % store == 0
+    other = WAY_OF_SMALL if store > 1 else WAY_OF_WIDENED if load > 1 else WAY_OF_WORDS
+    way = WAY_OF_SQUARES if turned else other
+    room = way.tile_bytes // matrix.final_bytes - store
+    step = max(store, SECTOR_BYTES // matrix.final_bytes)
+    if matrix.runs:
+        fasts = evenly(matrix.n_fast, room - step, step)
+        pitch, _, joined = pitch_of(fasts, matrix.n_fast, load, store)
+        return Tile(way, 1, fasts, min(n_rows, MAX_ROWS, room // pitch), pitch, 0, joined, 1)
+    line = way.line_bytes // matrix.final_bytes
+    if n_rows % store:  # lines begin anywhere in a word: one more of them is touched
+        line, step = line - store, store
+    rows = evenly(n_rows, min(matrix.most_rows, max(line, room // matrix.n_fast - 2 * step)), step)
+    pitch, skew, joined = (rows, store, False) if turned else pitch_of(rows, n_rows, load, store)
+    if matrix.in_one:
+        skew = 0
+    each = pitch + skew // load
+    fasts, outers = evenly(matrix.n_fast, room // each, load), 1
+    whole = rows == n_rows and fasts == matrix.n_fast and not matrix.in_one
+    if whole and (not skew or fasts % load == 0):
+        outers = max(1, min(matrix.n_outer, MAX_ROWS // rows, room // (fasts * each)))
+    return Tile(way, outers, fasts, rows, pitch, skew, joined, load if turned else 1)
+
+
+def evenly(n: int, most: int, step: int) -> int:
+    """Return the length of pieces of at most so many, in steps, that are all about as long.
+
+    Examples
+    --------
+    >>> evenly(224, 100, 8), evenly(60, 100, 8)
+    (80, 60)
+    """
+    if n <= most:
+        return n
+    pieces = -(-n // (most // step * step))
+    return -(-n // pieces // step) * step
+
+
+def pitch_of(length: int, apart: int, load: int, store: int) -> tuple[int, int, bool]:
+    """Return items between lines of a tile, more of them between so many, and whether it is one.
+
+    Threads that store next to one another are to meet different banks of shared memory, of which
+    there is one a word, and words of the tile are to be those of the result.
+    """
+    if length == apart and length % max(2, store):
+        return length, 0, True
+    if store == 1:
+        return length | 1, 0, False
+    pitch = length + (apart - length) % store
+    return pitch, 0 if (pitch if load > 1 else pitch // store) % 2 else store, False
+
+
+def threads_of(program: Program, matrix: Matrix, tile: Tile) -> Program:
+    """Return a program that spreads the threads of a block over lines of source and result."""
+    load, store, way = matrix.load, matrix.store, tile.way
+    # for threads of a line that is cast to wider items to meet different banks
+    best = max(2, min(LANES, LANES * program.item.itemsize // matrix.final_bytes))
+    read_lanes, words = spread(
+        tile.fasts // load, -(-tile.outers * tile.rows // tile.turned), best,
+        way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
+    )  # fmt: skip
+    n_lines, length = tile.lines(matrix.runs)
+    most = THREADS if n_lines == 1 else THREADS // max(load, store)
+    write_lanes, _ = spread(length // store, n_lines, LANES, 1, most, THREADS)
+    return program._replace(
+        load=load, turned=tile.turned, under_way=way.under_way, read_lanes=read_lanes, words=words,
+        write_lanes=write_lanes, tile_items=way.tile_bytes // matrix.final_bytes,
+    )  # fmt: skip
+
+
+def spread(
+    n_words: int, n_lines: int, best: int, under_way: int, most_lanes: int, most_lines: int
+) -> tuple[int, int]:
+    """Return how many threads share a line, and how many words of it a thread has under way.
+
+    Both are powers of two, so that few threads have nothing to do.
+    """
+
+    def cost(one: tuple[int, int]) -> tuple[float, int, int]:
+        lanes, words = one
+        turns = -(-max(1, n_words) // (lanes * words)) * -(-n_lines // lines_of(lanes, words))
+        return turns * (FEWER_LANES if lanes < best else 1.0), words, abs(lanes - best)
+
+    def lines_of(lanes: int, words: int) -> int:
+        return THREADS // lanes * (under_way // words)
+
+    lanes = [1 << power for power in range(most_lanes.bit_length())]
+    words = [1 << power for power in range(under_way.bit_length())]
+    fit = [one for one in itertools.product(lanes, words) if lines_of(*one) <= most_lines]
+    return min(fit, key=cost)
 
 
 @lru_cache(maxsize=256)
-def kernel(cupy: Any, items: Items, number: int) -> Any:
-    """Return the kernel for some item types on a device."""
+def kernel(cupy: Any, program: Program, number: int) -> Any:
+    """Return a kernel on a device."""
     named = {
-        "ITEM": TYPES[items.item.char],
-        "FINAL": TYPES[items.final.char],
-        "PURE": int(items.final.kind != "f"),
-        "PICKED": int(items.picked),
-        "SCALED": int(items.scaled),
-        "FEW": int(items.few),
-        "LOAD": items.load,
-        "STORE": max(1, WORD_BYTES // items.final.itemsize),
-        "UNDER_WAY": UNDER_WAY,
+        "ITEM": TYPES[program.item.char],
+        "FINAL": TYPES[program.final.char],
+        "PURE": int(program.final.kind != "f"),
+        "PICKED": int(program.picked),
+        "SCALED": int(program.scaled),
+        "FEW": int(program.few),
+        "VARIES": program.varies,
+        "LOAD": program.load,
+        "STORE": max(1, WORD_BYTES // program.final.itemsize),
+        "READ_LANES": program.read_lanes,
+        "WORDS": program.words,
+        "WRITE_LANES": program.write_lanes,
+        "TURNED": program.turned,
+        "UNDER_WAY": program.under_way,
         "FEW_FACTORS": FEW_FACTORS,
-        "INDEX": TYPES[items.place.char],
-        "TABLE_NUMBERS": TABLE_NUMBERS,
-        "TILE_ITEMS": tile_items(items.final),
+        "INDEX": TYPES[program.place.char],
+        "MAX_AXES": MAX_AXES,
+        "THREADS": THREADS,
+        "BLOCKS": BLOCKS,
+        "TILE_ITEMS": program.tile_items,
         "MAX_ROWS": MAX_ROWS,
     }
     code = "".join(f"#define {name} {value}\n" for name, value in named.items()) + SOURCE
     return cupy.RawModule(code=code, options=OPTIONS).get_function("permute")
-
-
-def tile_items(final: np.dtype[Any]) -> int:
-    """Return how many items of the result a tile in shared memory holds."""
-    return min(TILE_ITEMS, TILE_BYTES // final.itemsize)
 
 
 def by_value(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
