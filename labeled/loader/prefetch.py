@@ -89,7 +89,7 @@ class Prefetcher:
         # Never `with self._changed`: it enters in Python, where Ctrl-C may leave it locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._sleeping = 0
+        self._sleeping = False  # whether a thread sleeps that was not woken since
         # What the caller sleeps for, and how it is woken: in C, for Ctrl-C that comes to it within
         # a condition or a future, which are Python's, leaves their locks taken or let go of twice.
         self._awaited: LoadedJob | PipedBatch | None = None
@@ -153,6 +153,8 @@ class Prefetcher:
         It takes no lock, which planning holds long. Another thread may stop the epoch meanwhile,
         and clear what was there.
         """
+        if not self._loading:  # sooner told than by an error
+            return None
         try:
             first = self._loading[0]
             if not first.ready or first.error is not None:
@@ -171,11 +173,13 @@ class Prefetcher:
         third. Epochs of batches of 3 MiB, a buffer each, took 39 ms where threads slept until two
         were free, and 32 ms so, at best.
         """
-        if not self._sleeping:
+        count = self.pool.count
+        if not self._sleeping or 2 * len(self._loading) > count + 1:  # buffers that are not free
             return
-        free, count = self.pool.n_free, self.pool.count
+        free = self.pool.n_free
         if free and (2 * free >= count or count == 3):
             with self._lock:
+                self._sleeping = False
                 self._changed.notify_all()
 
     # batches of a pipeline
@@ -233,9 +237,8 @@ class Prefetcher:
                 while task is None:
                     if self.stopped or (self._jobs is None and not self._plan.sizes.in_flight):
                         return
-                    self._sleeping += 1
+                    self._sleeping = True
                     self._changed.wait(LOOK_UP_S)
-                    self._sleeping -= 1
                     task = self._next_task(caller=False)
             task()
 
@@ -278,15 +281,15 @@ class Prefetcher:
             return False
         start, stop, content = following
         job = LoadedJob(start, stop, content, {})
-        copying: list[Task] = []
+        first: list[Task] = []
         reading: list[Task] = []
         for one in self._plan.source_readers:
-            out, tasks = one.tasks(content, buffer[one.name], stop - start)
-            job.arrays[one.name] = out
+            job.arrays[one.name], tasks = one.tasks(content, buffer[one.name], stop - start)
             short = one.kept is not None and (stop - start) * one.row_bytes <= SHORT_BYTES
-            (copying if short else reading).extend(tasks)
-        if copying or reading:
-            self._tasks.append(partial(self._read, job, *copying, *reading[:1]))
+            (first if short else reading).extend(tasks)
+        first += reading[:1]
+        if first:
+            self._tasks.append(partial(self._read, job, *first))
         for task in reading[1:]:
             self._tasks.append(partial(self._read, job, task))
         job.pending = len(self._tasks)
