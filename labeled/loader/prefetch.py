@@ -126,7 +126,7 @@ class Prefetcher:
             Whatever reading this job raised, with the traceback of the thread.
         """
         while True:
-            job = self.ready()
+            job = self.ready() if self._loading else None
             if job is not None:
                 return job
             with self._lock:
@@ -153,8 +153,6 @@ class Prefetcher:
         It takes no lock, which planning holds long. Another thread may stop the epoch meanwhile,
         and clear what was there.
         """
-        if not self._loading:  # sooner told than by an error
-            return None
         try:
             first = self._loading[0]
             if not first.ready or first.error is not None:
@@ -174,7 +172,7 @@ class Prefetcher:
         were free, and 32 ms so, at best.
         """
         count = self.pool.count
-        if not self._sleeping or 2 * len(self._loading) > count + 1:  # buffers that are not free
+        if not self._sleeping or 2 * len(self._loading) > count + 1:  # jobs are in most of them
             return
         free = self.pool.n_free
         if free and (2 * free >= count or count == 3):
