@@ -132,7 +132,7 @@ class ContiguousReader(FileReader):
                 target = out if len(out) == n else out[:n]
                 try:
                     file.read_into(target, base + start * self._plan.row_bytes)
-                except (EOFError, OSError):  # only then, for the way there is one of every batch
+                except (EOFError, OSError):  # entered only then: every batch comes by here
                     with naming_rows(self.source, start, stop):
                         raise
                 if not self._direct:
