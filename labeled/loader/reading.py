@@ -255,10 +255,9 @@ class SourceReader:
         # shape and dtype of a row in the memory of a buffer
         self.buffer_row = source.row_shape, source.stored_dtype
         self._trusted_jobs = 0
-        # how far the row numbers of the file are from positions of the order, where all are alike
-        span, self._shift = selection.span, None
-        if span is not None and span.step == 1 and position_of is None:
-            self._shift = span.start
+        # how far rows of the file lie behind positions of the order; None where they differ in that
+        span = selection.span
+        self._shift = span.start if span and span.step == 1 and position_of is None else None
         kind, plain = self.reader.kind, not self.layout.expensive
         runs = kind in ("contiguous", "memory") or (kind == "chunked" and plain)
         chunk_bytes = (self.layout.chunk_rows or 1) * self.row_bytes
