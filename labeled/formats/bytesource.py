@@ -28,7 +28,6 @@ import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, cast
@@ -113,7 +112,8 @@ class LocalFile:
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
-        want = target.nbytes
+        memory: Any = target
+        want: int = memory.nbytes
         if want >= MIN_BUFFERED_BYTES and aliases_pages(target, offset):
             whole = target.reshape(-1).view(np.uint8)
             for at in range(0, want, BUFFER_BYTES):  # through a buffer that lies better
@@ -123,7 +123,7 @@ class LocalFile:
                 part[:] = buffer
             return
         small = 0 < want <= _SINGLE_READ_BYTES
-        got = os.preadv(self._fd, [cast(Any, target)], offset) if small else 0
+        got = os.preadv(self._fd, [memory], offset) if small else 0
         if got < want:
             _read_rest(self._fd, target.reshape(-1).view(np.uint8), offset, got)
 
@@ -206,7 +206,7 @@ class UnpackedFile(_Unmapped):
     def __init__(self, stamp: FileStamp) -> None:
         assert stamp.unpacked_bytes is not None
         self.stamp, self._n_bytes = stamp, stamp.unpacked_bytes
-        self.check = LocalFile(replace(stamp, unpacked_bytes=None)).check
+        self.check = LocalFile(stamp._replace(unpacked_bytes=None)).check
         self._copy, name = tempfile.mkstemp(prefix="labeled-")
         os.unlink(name)  # its bytes go when it is closed, however this process ends
         weakref.finalize(self, os.close, self._copy).atexit = False
@@ -334,7 +334,7 @@ def check_same(
         Says what changed, and the remedy.
     """
     what = ""
-    if is_remote(stamp.path):
+    if descriptor is None and is_remote(stamp.path):
         there = RemoteFile(stamp.path).stamp
         size, time, what = there.size, there.mtime_ns, "it has another version"
     else:
@@ -364,7 +364,7 @@ def modified(then_ns: int, now_ns: int) -> str:
 def stored_bytes(stamp: FileStamp, offset: int, n: int) -> bytes:
     """Return at most `n` bytes of a file as they are stored; fewer at its end."""
     data = np.empty(max(0, min(n, stamp.size - offset)), np.uint8)
-    open_bytes(replace(stamp, unpacked_bytes=None)).read_into(data, offset)
+    open_bytes(stamp._replace(unpacked_bytes=None)).read_into(data, offset)
     return data.tobytes()
 
 

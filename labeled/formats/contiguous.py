@@ -119,18 +119,22 @@ class ContiguousReader(FileReader):
     def read(self, rows: Rows, out: Array, places: Ints | None = None) -> None:
         """Store rows in `out`: a range of one stretch with one call."""
         if self._by_call and places is None and isinstance(rows, range) and rows and rows.step == 1:
-            base, end = self._base, self.n_rows
+            start, stop, base, end = rows.start, rows.stop, self._base, self.n_rows
             if base < 0:
                 firsts, bases = self._stretches
-                k = int(firsts.searchsorted(rows.start, side="right")) - 1
+                k = int(firsts.searchsorted(start, side="right")) - 1
                 base, end = int(bases[k]), end if k + 1 == len(firsts) else int(firsts[k + 1])
-            if base >= 0 and 0 <= rows.start < rows.stop <= end:
-                self._check_out(out, len(rows))
+            if base >= 0 and 0 <= start < stop <= end:
+                n = stop - start
+                self._check_out(out, n)
                 file = self.file()
                 file.check()
-                target = out[: len(rows)]
-                with naming_rows(self.source, rows.start, rows.stop):
-                    file.read_into(target, base + rows.start * self._plan.row_bytes)
+                target = out if len(out) == n else out[:n]
+                try:
+                    file.read_into(target, base + start * self._plan.row_bytes)
+                except (EOFError, OSError):  # entered only then: every batch comes by here
+                    with naming_rows(self.source, start, stop):
+                        raise
                 if not self._direct:
                     self._make_native(target)
                 return

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,9 +59,11 @@ FILTER_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FileStamp:
-    """Which file was opened: enough to notice that it is another one now."""
+class FileStamp(NamedTuple):
+    """Which file was opened: enough to notice that it is another one now.
+
+    A tuple, for each read looks its file up by it.
+    """
 
     path: str
     size: int

@@ -16,7 +16,6 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -221,7 +220,7 @@ def _read_header(name: str, path: str, options: Options) -> SourceHeader:
     if not packed and stamp.size > end:
         warn(f"{file} goes on for {stamp.size - end} bytes after its last row; they are not read")
     return SourceHeader(
-        file=replace(stamp, unpacked_bytes=end) if packed else stamp,
+        file=stamp._replace(unpacked_bytes=end) if packed else stamp,
         name=name,
         key="",
         shape=shape,

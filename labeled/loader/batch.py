@@ -107,8 +107,9 @@ class Batch(Viewed, Mapping[str, xr.DataArray]):
                 hint = f"{hint}. A batch takes names: batch['x'][0] is the first row of source 'x'"
             raise UnknownNameError(f"no source {name!r} in this batch; {hint}") from None
         labelled = data_array(array, self._dims[name], name)
-        if array.dtype == object and name in self.info and self.info[name].example_dims:
-            labelled.encoding = {EXAMPLE_DIMS: self.info[name].example_dims}
+        info = self.info.get(name)
+        if info is not None and info.example_dims and array.dtype == object:
+            labelled.encoding = {EXAMPLE_DIMS: info.example_dims}
         return labelled
 
     def __iter__(self) -> Iterator[str]:

@@ -260,10 +260,10 @@ def read_rows_individually(plan: LoaderPlan, content: WindowRows, arrays: dict[s
     """
     lost = np.zeros(len(content.rows), bool)
     for one in plan.source_readers:  # none is kept where rows may be left out
-        read = one.file_rows(content)
-        rows = np.asarray(read.rows, np.int64)
+        read, places = one.file_rows(content)
+        rows = np.asarray(read, np.int64)
         rows = rows_of(rows) if rows.ndim == 2 else rows
-        places = np.arange(len(rows)) if read.places is None else read.places
+        places = np.arange(len(rows)) if places is None else places
         ragged = isinstance(one, RaggedSourceReader)
         chunk, edges = rows, one.layout.edges
         if not ragged and edges is not None:  # chunks of several lengths

@@ -324,7 +324,7 @@ def first_reads(plan: LoaderPlan, jobs: list[Job], mode: str) -> RowLines | None
     layout, n_rows, lines = largest.layout, largest.reader.n_rows, {}
     called = "window" if mode == "window" else "job"
     for start, _, content in jobs[:DRAWN_JOBS]:
-        runs = as_runs(largest.file_rows(content).rows)
+        runs = as_runs(largest.file_rows(content)[0])
         runs, chunks = runs[:: -(-len(runs) // DRAWN_RUNS) or 1], np.empty((0, 2), np.int64)
         if layout.chunk_rows is not None and not largest.keep:
             edges = layout.edges

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from threading import RLock
 from time import perf_counter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
@@ -302,17 +302,17 @@ class EpochIterator(Generic[T]):
         number = None
         try:
             with self._lock:  # threads that share an iterator get different batches
-                out: Any = NOTHING
+                out: T | Any = NOTHING
                 while out is NOTHING:
                     number = self._batch
                     out = self._next_batch(number)
-                return cast("T", out)
+                return out
         except BaseException as error:
             if number is not None and self._batch == number + 1:  # Ctrl-C on the way out
                 self._broke_off(number, error)
             raise
 
-    def _next_batch(self, number: int) -> T:
+    def _next_batch(self, number: int) -> T | Any:
         """Make a batch, here or by threads, and count it as handed out; or end as broken off."""
         if self._why:
             raise self._why.with_traceback(None)
@@ -340,8 +340,8 @@ class EpochIterator(Generic[T]):
             stats.n_batches += 1
             stats.n_rows += count
             stats.n_bytes += count * plan.row_bytes
-            stats.n_lost += n_lost
             if n_lost:
+                stats.n_lost += n_lost
                 self._check_lost(stats.n_lost)
             if data is not NOTHING:
                 data = data if plan.hand_over is None else plan.hand_over(data)
@@ -350,7 +350,7 @@ class EpochIterator(Generic[T]):
             self._asked = perf_counter()
             stats.wall_s += self._asked - began
             self._count(number + 1)
-            return cast("T", data)
+            return data
         except StopIteration as error:
             if self._why is not None:  # by another thread
                 raise

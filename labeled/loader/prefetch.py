@@ -90,6 +90,7 @@ class Prefetcher:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleeping = 0
+        self._poked = False  # whether threads were woken for buffers, and none has come yet
         # What the caller sleeps for, and how it is woken: in C, for Ctrl-C that comes to it within
         # a condition or a future, which are Python's, leaves their locks taken or let go of twice.
         self._awaited: LoadedJob | PipedBatch | None = None
@@ -126,7 +127,7 @@ class Prefetcher:
             Whatever reading this job raised, with the traceback of the thread.
         """
         while True:
-            job = self.ready()
+            job = self.ready() if self._loading else None
             if job is not None:
                 return job
             with self._lock:
@@ -171,11 +172,15 @@ class Prefetcher:
         third. Epochs of batches of 3 MiB, a buffer each, took 39 ms where threads slept until two
         were free, and 32 ms so, at best.
         """
-        if not self._sleeping:
+        if not self._sleeping or self._poked:
             return
-        free, count = self.pool.n_free, self.pool.count
+        count = self.pool.count
+        if 2 * len(self._loading) > count + 1:  # jobs are in most of them
+            return
+        free = self.pool.n_free
         if free and (2 * free >= count or count == 3):
             with self._lock:
+                self._poked = True
                 self._changed.notify(free)  # who begins a job wakes others for its tasks
 
     # batches of a pipeline
@@ -236,6 +241,7 @@ class Prefetcher:
                     self._sleeping += 1
                     self._changed.wait(LOOK_UP_S)
                     self._sleeping -= 1
+                    self._poked = False
                     task = self._next_task(caller=False)
             task()
 
@@ -278,15 +284,15 @@ class Prefetcher:
             return False
         start, stop, content = following
         job = LoadedJob(start, stop, content, {})
-        copying: list[Task] = []
+        first: list[Task] = []
         reading: list[Task] = []
         for one in self._plan.source_readers:
-            out, tasks = one.tasks(content, buffer[one.name], stop - start)
-            job.arrays[one.name] = out
+            job.arrays[one.name], tasks = one.tasks(content, buffer[one.name], stop - start)
             short = one.kept is not None and (stop - start) * one.row_bytes <= SHORT_BYTES
-            (copying if short else reading).extend(tasks)
-        if copying or reading:
-            self._tasks.append(partial(self._read, job, *copying, *reading[:1]))
+            (first if short else reading).extend(tasks)
+        first += reading[:1]
+        if first:
+            self._tasks.append(partial(self._read, job, *first))
         for task in reading[1:]:
             self._tasks.append(partial(self._read, job, task))
         job.pending = len(self._tasks)

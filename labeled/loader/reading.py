@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -102,13 +102,18 @@ RAGGED_TASK_BYTES = 4 << 20
 # memory
 
 
-def _most_held(arrays: Mapping[str, Array]) -> int:
-    """Count the references of that array which has most of them."""
-    return max(map(sys.getrefcount, arrays.values()), default=0)
+def _is_held(arrays: Mapping[str, Array], alone: int) -> bool:
+    """Whether an array has more than so many references."""
+    for array in arrays.values():  # noqa: SIM110  # of one or two arrays half the time of any()
+        if getrefcount(array) > alone:
+            return True
+    return False
 
 
 # references of an array that nobody but its buffer holds
-ALONE = _most_held({"": owned("", (1,), np.dtype(float))})
+ALONE = 1
+while _is_held({"": owned("", (1,), np.dtype(float))}, ALONE):
+    ALONE += 1
 
 
 @dataclass(eq=False)
@@ -133,7 +138,7 @@ class BufferPool:
         more = len(self.buffers) < self.count
         if not (more and self.fills):
             for arrays in self.buffers:
-                if _most_held(arrays) <= ALONE:
+                if not _is_held(arrays, ALONE):
                     return arrays
         if not more and not force:
             return None
@@ -150,7 +155,7 @@ class BufferPool:
         """Buffers that could be taken now, counting those not made yet."""
         free = self.count - len(self.buffers)
         for arrays in self.buffers:
-            free += _most_held(arrays) <= ALONE
+            free += not _is_held(arrays, ALONE)
         return free
 
 
@@ -250,6 +255,9 @@ class SourceReader:
         # shape and dtype of a row in the memory of a buffer
         self.buffer_row = source.row_shape, source.stored_dtype
         self._trusted_jobs = 0
+        # how far rows of the file lie behind positions of the order; None where they differ in that
+        span = selection.span
+        self._shift = span.start if span and span.step == 1 and position_of is None else None
         kind, plain = self.reader.kind, not self.layout.expensive
         runs = kind in ("contiguous", "memory") or (kind == "chunked" and plain)
         chunk_bytes = (self.layout.chunk_rows or 1) * self.row_bytes
@@ -299,7 +307,7 @@ class SourceReader:
             tasks = tasks_of(self.reader, read, out, task_bytes)
         if content.ahead is not None:
             for window in reversed(content.ahead):
-                tasks = [*self._advice(self.file_rows(window).rows, whole=True), *tasks]
+                tasks = [*self._advice(self.file_rows(window)[0], whole=True), *tasks]
         elif not one_run:
             tasks = [*self._advice(rows, whole=n_bytes > SMALL_JOB_BYTES), *tasks]
         return out, tasks
@@ -327,30 +335,29 @@ class SourceReader:
 
     def cost(self, content: WindowRows) -> Cost:
         """Count what reading a window takes, without reading."""
-        return cost(self.reader, self.file_rows(content).rows)
+        return cost(self.reader, self.file_rows(content)[0])
 
     def whole_cost(self) -> Cost:
         """Count what reading the whole selection once, in file order, takes."""
-        return cost(self.reader, sorted_read(self.selection.compact).rows)
+        return cost(self.reader, sorted_read(self.selection.compact)[0])
 
     def file_rows(self, content: WindowRows) -> Read:
         """Map the positions of a window to file rows, in file order where that is cheaper."""
-        span = self.selection.span
-        if span is not None and span.step == 1 and self.position_of is None:
-            first = span.start
+        first = self._shift
+        if first is not None:
             if content.run is not None:
-                return Read(range(content.run[0] + first, content.run[1] + first))
+                return range(content.run[0] + first, content.run[1] + first), None
             if content.run_list is not None:
-                return Read(content.run_list + first, content.places)
+                return content.run_list + first, content.places
             if self._by_row and content.listed is not None:
-                return Read(content.listed + first)
+                return content.listed + first, None
         runs = content.runs
         positions = content.rows if runs is None else rows_of(runs)
         if self.position_of is not None:
             positions = self.position_of[positions]
         rows = self.selection.take(positions)
         if runs is None and self._by_row:
-            return Read(rows)
+            return rows, None
         return sorted_read(rows, None if runs is None else content.places)
 
 

@@ -17,10 +17,10 @@ both sides.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import operator
 from collections.abc import Sequence
+from ctypes import addressof, c_char
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -129,6 +129,9 @@ def checked_factor(name: str, value: Any, compute: np.dtype[Any]) -> Array | Non
     return found.astype(compute, copy=False)
 
 
+_first_byte = c_char.from_buffer
+
+
 def address_of(array: Array) -> int:
     """Return where the first item of an array lies.
 
@@ -143,7 +146,7 @@ def address_of(array: Array) -> int:
     if array.flags.carray:
         memory: Any = array
         try:
-            return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+            return addressof(_first_byte(memory))
         except (TypeError, ValueError):  # a dtype that no buffer has, or nothing in it
             pass
     address: int = array.ctypes.data

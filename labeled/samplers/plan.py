@@ -129,8 +129,9 @@ class EpochPlan:
 
     def span(self, number: int) -> tuple[int, int]:
         """Return the places of batch `number`, ``[start, stop)``; padding takes no place."""
-        start = min(number * self.batch_rows, self.n_rows)
-        return start, min(start + self.batch_rows, self.n_rows)
+        start, n_rows = number * self.batch_rows, self.n_rows
+        stop = start + self.batch_rows
+        return (start, stop) if stop <= n_rows else (min(start, n_rows), n_rows)
 
     def windows(self, first_batch: int = 0) -> Iterator[Window]:
         """Walk through the windows that serve batch `first_batch` and all later ones."""

@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from operator import call
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -475,27 +475,22 @@ def decoded_dtype(header: SourceHeader) -> np.dtype[Any]:
 
 
 # ---------------------------------------------------------------- rows turned into reads
-class Read(NamedTuple):
-    """One read: rows of the file as readers take them, and where each goes.
-
-    Rows that are listed one by one may repeat.
-    """
-
-    rows: range | Rows
-    places: Rows | None = None
+# One read: rows of the file as readers take them, and where each goes; None: one after another.
+# Rows that are listed one by one may repeat.
+Read = tuple[range | Rows, Rows | None]
 
 
 def sorted_read(rows: range | Rows, places: Rows | None = None) -> Read:
     """Turn file rows (any order) and their places into a read in file order."""
     if isinstance(rows, range):
-        return Read(rows)
+        return rows, None
     if (rows[1:] > rows[:-1]).all():
-        return Read(runs_of(rows), places)
+        return runs_of(rows), places
     order = np.argsort(rows, kind="stable")
     ascending = rows[order]
     if not (ascending[1:] > ascending[:-1]).all():
-        return Read(rows, places)
-    return Read(runs_of(ascending), order if places is None else places[order])
+        return rows, places
+    return runs_of(ascending), order if places is None else places[order]
 
 
 def record_task_bytes(n_bytes: int) -> int:

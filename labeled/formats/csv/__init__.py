@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -88,7 +88,7 @@ def _scan(paths: tuple[str, ...], options: Options) -> tuple[FileHeader, ...]:
         dialect = read_dialect(stamp, own)
         index = row_index(stamp, dialect)
         if is_packed(stamp):
-            stamp = replace(stamp, unpacked_bytes=index.n_bytes)
+            stamp = stamp._replace(unpacked_bytes=index.n_bytes)
         if index.odd is not None:
             at, near = index.odd
             warn(
