@@ -57,8 +57,8 @@ IN_ONE_BYTES = 32  # of shorter lines many are read as one, where they lie in on
 
 THREADS = 256  # of a block
 BLOCKS = 4  # how many blocks a multiprocessor has registers for, at least
-LANES = 32  # threads that touch memory together
-FEWER_LANES = 1.2  # what it costs where fewer of them share a line
+WARP = 32  # threads that touch memory together
+FEWER_COST = 1.2  # what it costs where fewer of them share a line
 MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its grid
 
 NARROW_BYTES = (1 << 32) - (1 << 16)  # arrays of fewer bytes are walked with 32-bit numbers
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
                                  : (outer * table.fasts + fast) * table.rows + row;
     const int lead = (int)(begin % STORE);  // a word of the tile is one of the result
 
-    enum { READ_ROWS = THREADS / READ_LANES, MORE_ROWS = READ_ROWS * (UNDER_WAY / WORDS) };
+    enum { READ_ROWS = THREADS / READERS, MORE_ROWS = READ_ROWS * (UNDER_WAY / WORDS) };
     // the last row stands behind the others, too, for threads that would have nothing to do
     const int described = table.in_one ? min((int)table.described, n_rows)
                                        : (n_rows + MORE_ROWS - 1) / MORE_ROWS * MORE_ROWS;
@@ -220,8 +220,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     } else {
         const int words = fasts / LOAD, word_step = (int)table.word_step;
         const Big word_bytes = LOAD * table.fast_step;
-        for (int word = threadIdx.x % READ_LANES; word < words; word += READ_LANES * WORDS) {
-            for (int n = threadIdx.x / READ_LANES * TURNED; n < n_rows; n += MORE_ROWS) {
+        for (int word = threadIdx.x % READERS; word < words; word += READERS * WORDS) {
+            for (int n = threadIdx.x / READERS * TURNED; n < n_rows; n += MORE_ROWS) {
                 // several words are under way at a time: how many decides how fast this is
                 Loaded loaded[UNDER_WAY];
                 Place place[UNDER_WAY];
@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
                 #pragma unroll
                 for (int u = 0; u < UNDER_WAY; ++u) {
                     const int more = u / TURNED;
-                    at[u] = WORDS == 1 ? word : min(word + more % WORDS * READ_LANES, words - 1);
+                    at[u] = WORDS == 1 ? word : min(word + more % WORDS * READERS, words - 1);
                     place[u] = places[n + u % TURNED + more / WORDS * READ_ROWS * TURNED];
                     loaded[u] = *(const Loaded*)(src + (place[u].src + at[u] * word_bytes));
                 }
@@ -278,15 +278,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     __syncthreads();
     int lines = table.runs ? n_rows : outers * fasts, length = table.runs ? fasts : rows;
     if (table.joined) length *= lines, lines = 1;
-    enum { WRITE_ROWS = THREADS / WRITE_LANES };
-    const int own = threadIdx.x / WRITE_LANES;
+    enum { WRITE_ROWS = THREADS / WRITERS };
+    const int own = threadIdx.x / WRITERS;
     const int first = lead + own * pitch + (int)((unsigned)own / LOAD) * skew;
     const int next = WRITE_ROWS * pitch + WRITE_ROWS / LOAD * skew;
     const int head = -first & (STORE - 1);  // the same for all lines of a thread
     const Big out = (begin + own * table.apart) * sizeof(FINAL);
     const Big next_out = WRITE_ROWS * table.apart * sizeof(FINAL);
-    for (int at = head + threadIdx.x % WRITE_LANES * STORE; at + STORE <= length;
-         at += WRITE_LANES * STORE) {
+    for (int at = head + threadIdx.x % WRITERS * STORE; at + STORE <= length;
+         at += WRITERS * STORE) {
         const FINAL* from = tile + (first + at);
         Big to = out + at * sizeof(FINAL);
         #pragma unroll 4
@@ -331,9 +331,9 @@ class Program(NamedTuple):
     load: int = 1  # how many items are read at a time, as one word of four bytes
     turned: int = 1  # how many rows a thread turns at a time, a word of each
     under_way: int = 1  # words that a thread has asked for and not yet got
-    read_lanes: int = 1  # how many threads share a line of the source
+    readers: int = 1  # how many threads share a line of the source
     words: int = 1  # how many of the words under way are of one line
-    write_lanes: int = 1  # how many threads share a line of the result
+    writers: int = 1  # how many threads share a line of the result
     tile_items: int = 0
 
 
@@ -566,22 +566,22 @@ def threads_of(program: Program, matrix: Matrix, tile: Tile) -> Program:
     """Return a program that spreads the threads of a block over lines of source and result."""
     load, store, way = matrix.load, matrix.store, tile.way
     # for threads of a line that is cast to wider items to meet different banks
-    best = max(2, min(LANES, LANES * program.item.itemsize // matrix.final_bytes))
-    read_lanes, words = spread(
+    best = max(2, min(WARP, WARP * program.item.itemsize // matrix.final_bytes))
+    readers, words = spread(
         tile.fasts // load, -(-tile.outers * tile.rows // tile.turned), best,
         way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
     )  # fmt: skip
     n_lines, length = tile.lines(matrix.runs)
     most = THREADS if n_lines == 1 else THREADS // max(load, store)
-    write_lanes, _ = spread(length // store, n_lines, LANES, 1, most, THREADS)
+    writers, _ = spread(length // store, n_lines, WARP, 1, most, THREADS)
     return program._replace(
-        load=load, turned=tile.turned, under_way=way.under_way, read_lanes=read_lanes, words=words,
-        write_lanes=write_lanes, tile_items=way.tile_bytes // matrix.final_bytes,
+        load=load, turned=tile.turned, under_way=way.under_way, readers=readers, words=words,
+        writers=writers, tile_items=way.tile_bytes // matrix.final_bytes,
     )  # fmt: skip
 
 
 def spread(
-    n_words: int, n_lines: int, best: int, under_way: int, most_lanes: int, most_lines: int
+    n_words: int, n_lines: int, best: int, under_way: int, most_threads: int, most_lines: int
 ) -> tuple[int, int]:
     """Return how many threads share a line, and how many words of it a thread has under way.
 
@@ -589,16 +589,16 @@ def spread(
     """
 
     def cost(one: tuple[int, int]) -> tuple[float, int, int]:
-        lanes, words = one
-        turns = -(-max(1, n_words) // (lanes * words)) * -(-n_lines // lines_of(lanes, words))
-        return turns * (FEWER_LANES if lanes < best else 1.0), words, abs(lanes - best)
+        threads, words = one
+        turns = -(-max(1, n_words) // (threads * words)) * -(-n_lines // lines_of(threads, words))
+        return turns * (FEWER_COST if threads < best else 1.0), words, abs(threads - best)
 
-    def lines_of(lanes: int, words: int) -> int:
-        return THREADS // lanes * (under_way // words)
+    def lines_of(threads: int, words: int) -> int:
+        return THREADS // threads * (under_way // words)
 
-    lanes = [1 << power for power in range(most_lanes.bit_length())]
+    threads = [1 << power for power in range(most_threads.bit_length())]
     words = [1 << power for power in range(under_way.bit_length())]
-    fit = [one for one in itertools.product(lanes, words) if lines_of(*one) <= most_lines]
+    fit = [one for one in itertools.product(threads, words) if lines_of(*one) <= most_lines]
     return min(fit, key=cost)
 
 
@@ -615,9 +615,9 @@ def kernel(cupy: Any, program: Program, number: int) -> Any:
         "VARIES": program.varies,
         "LOAD": program.load,
         "STORE": max(1, WORD_BYTES // program.final.itemsize),
-        "READ_LANES": program.read_lanes,
+        "READERS": program.readers,
         "WORDS": program.words,
-        "WRITE_LANES": program.write_lanes,
+        "WRITERS": program.writers,
         "TURNED": program.turned,
         "UNDER_WAY": program.under_way,
         "FEW_FACTORS": FEW_FACTORS,
