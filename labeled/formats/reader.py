@@ -303,6 +303,8 @@ def pieces(reader: Reader, rows: Rows, n_bytes: int = PIECE_BYTES) -> list[tuple
         return []
     even = -(-n // max(1, (n + each // 2) // each))  # rows of a piece, where all are as long
     if isinstance(rows, range) and rows.step == step == 1 and not joined:  # 4 us instead of 50
+        if n <= even:
+            return [(rows, slice(0, n))]
         return [(rows[a : a + even], slice(a, min(a + even, n))) for a in range(0, n, even)]
     given = as_array(rows)
     if given.ndim == 1:  # chunks are decoded once only if all rows come together

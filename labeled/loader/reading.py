@@ -102,18 +102,13 @@ RAGGED_TASK_BYTES = 4 << 20
 # memory
 
 
-def _is_held(arrays: Mapping[str, Array], alone: int) -> bool:
-    """Whether an array has more than so many references."""
-    for array in arrays.values():  # noqa: SIM110  # of one or two arrays half the time of any()
-        if getrefcount(array) > alone:
-            return True
-    return False
+def _most_held(arrays: Mapping[str, Array]) -> int:
+    """Count the references of that array which has most of them."""
+    return max(map(getrefcount, arrays.values()), default=0)
 
 
 # references of an array that nobody but its buffer holds
-ALONE = 1
-while _is_held({"": owned("", (1,), np.dtype(float))}, ALONE):
-    ALONE += 1
+ALONE = _most_held({"": owned("", (1,), np.dtype(float))})
 
 
 @dataclass(eq=False)
@@ -138,7 +133,7 @@ class BufferPool:
         more = len(self.buffers) < self.count
         if not (more and self.fills):
             for arrays in self.buffers:
-                if not _is_held(arrays, ALONE):
+                if _most_held(arrays) <= ALONE:
                     return arrays
         if not more and not force:
             return None
@@ -155,7 +150,7 @@ class BufferPool:
         """Buffers that could be taken now, counting those not made yet."""
         free = self.count - len(self.buffers)
         for arrays in self.buffers:
-            free += not _is_held(arrays, ALONE)
+            free += _most_held(arrays) <= ALONE
         return free
 
 
