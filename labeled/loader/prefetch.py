@@ -90,7 +90,7 @@ class Prefetcher:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._sleeping = 0
-        self._poked = False  # whether threads were woken for buffers, and none has come yet
+        self._poked = False  # whether threads were woken for buffers, and none of them runs yet
         # What the caller sleeps for, and how it is woken: in C, for Ctrl-C that comes to it within
         # a condition or a future, which are Python's, leaves their locks taken or let go of twice.
         self._awaited: LoadedJob | PipedBatch | None = None
@@ -166,7 +166,7 @@ class Prefetcher:
         return first
 
     def poke(self) -> None:
-        """Wake the threads if they sleep and half of the buffers are free; for every batch.
+        """Wake a thread for each free buffer if half of them are free; called for every batch.
 
         Of three, one is enough, as the consumer holds another and the caller has just read to the
         third. Epochs of batches of 3 MiB, a buffer each, took 39 ms where threads slept until two
@@ -175,12 +175,12 @@ class Prefetcher:
         if not self._sleeping or self._poked:
             return
         count = self.pool.count
-        if 2 * len(self._loading) > count + 1:  # jobs are in most of them
+        if 2 * len(self._loading) > count + 1:  # most of them hold jobs: no need to look at each
             return
         free = self.pool.n_free
         if free and (2 * free >= count or count == 3):
             with self._lock:
-                self._poked = True
+                self._poked = self._sleeping > 0  # or the last has woken by itself meanwhile
                 self._changed.notify(free)  # who begins a job wakes others for its tasks
 
     # batches of a pipeline
