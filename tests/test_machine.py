@@ -147,3 +147,21 @@ def test_few_threads_copy_runs_for_they_wait_for_one_another(
     assert dataset.batches(batch_size).explain().threads == most
     assert dataset.batches(batch_size, threads=12).explain().threads == 12
     assert dataset.batches(batch_size, shuffle="full").explain().threads == 15
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are counted otherwise")
+@pytest.mark.parametrize(
+    ("batch_size", "memory", "buffers"), [(256, "40 MiB", 3), (256, "48 MiB", 3), (256, None, 4)]
+)
+def test_a_fourth_buffer_takes_no_memory_from_threads(
+    tmp_path, monkeypatch, batch_size, memory, buffers
+):
+    """Of 40 MiB it left one thread, where three buffers leave eight."""
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:  # stored as nothing
+        f.create_dataset("x", (4000, 30_000), "u1", fillvalue=1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    dataset = labeled.open_dataset(tmp_path / "x.hdf5", dims={"x": ("batch", "feature")})
+    chosen = dataset.batches(batch_size, memory=memory)
+    three = dataset.batches(batch_size, memory=memory, prefetch=2)
+    assert chosen.explain().threads == three.explain().threads > 1
+    assert chosen.plan.sizes.n_buffers == buffers

@@ -52,7 +52,8 @@ BLOCK_ROWS = 1 << 16  # positions worked out together where the order does not d
 
 # one is handed out while the next is read; small buffers keep more threads busy
 MIN_BUFFERS, MORE_BUFFERS, MAX_BUFFERS = 2, 3, 8
-# Of large ones, where they fit: one is used or copied from, one filled, and threads go on reading.
+# Of large ones, where that takes nothing from threads: one is used or copied from, the next is
+# waited for, and threads go on with the other two.
 LARGE_BUFFERS = 4
 BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads seldom wait then
 
@@ -462,7 +463,11 @@ class Sizes:
             job_bytes = ALONE_JOB_BYTES if alone else JOB_BYTES
             job_bytes = DECODED_JOB_BYTES if needs.decoded else job_bytes
             unit_rows = unit_rows if needs.chunked else 1
-            job_rows, n_buffers = jobs_within(needs, free, job_bytes, unit_rows, few=alone or small)
+            chosen = alone or options.threads is not None  # those are counted already
+            for_threads = 0 if chosen else (MAX_THREADS - 1) * needs.thread_bytes
+            job_rows, n_buffers = jobs_within(
+                needs, free, job_bytes, unit_rows, few=alone or small, for_threads=for_threads
+            )
             whole_bytes = needs.buffer_bytes(job_rows)
             window_rows = window_rows or max(rows.n_rows, 1)
         if rows.mode != "window":  # the order depends on no windows
@@ -531,7 +536,7 @@ class Sizes:
 
 
 def jobs_within(
-    needs: Needs, free: int, job_bytes: int, unit_rows: int, *, few: bool
+    needs: Needs, free: int, job_bytes: int, unit_rows: int, *, few: bool, for_threads: int = 0
 ) -> tuple[int, int]:
     """Return (rows of a buffer, buffers) where jobs may be cut anywhere: as caches like it."""
     rows, options, n_buffers = needs.asked.rows, needs.asked.rows.options, needs.n_buffers
@@ -545,7 +550,8 @@ def jobs_within(
     job_rows = max(step, fitting // step * step, -(-rows.held_rows // step) * step)
     job_rows = min(job_rows, max(rows.n_rows, 1))
     buffer_bytes = needs.buffer_bytes(job_rows)
-    most = n_buffers if few else max(LARGE_BUFFERS, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
+    large = min(LARGE_BUFFERS, max(MORE_BUFFERS, (free - for_threads) // buffer_bytes))
+    most = n_buffers if few else max(large, min(MAX_BUFFERS, BUFFERS_BYTES // buffer_bytes))
     if options.prefetch is not None:
         most = options.prefetch + 1
     return job_rows, max(n_buffers, min(most, free // buffer_bytes))
