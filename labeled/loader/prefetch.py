@@ -190,7 +190,8 @@ class Prefetcher:
         batch = PipedBatch()
         with self._lock:
             self._batches[batch] = work
-            self._changed.notify()
+            if self._sleeping:  # one for the batch, and one for each buffer that is free
+                self._changed.notify(1 + self.pool.n_free)
         return batch
 
     def wait_for(self, batch: PipedBatch) -> Made:
