@@ -603,8 +603,8 @@ def spread(
     """Return how many threads share a line, and how many words of it a thread has under way.
 
     Both are powers of two, so that dividing by them is free. The fewest turns of a block are best,
-    then few words of a line, then as many threads as touch memory together. Each choice is a program
-    of its own: batches of 1 to 512 examples take one to seven, and up to 28 where examples are the
+    then few words of a line, then as many threads as touch memory together. Each choice is another
+    program: batches of 1 to 512 examples take one to seven, and up to 28 where examples are the
     last axis of the result.
     """
 
