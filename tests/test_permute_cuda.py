@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import itertools
 import mmap
+import re
 import shutil
 import subprocess
 import sys
@@ -40,9 +41,6 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned chosen)
     for (int n = 0; n < 4; ++n)
         made |= (unsigned)(both >> (chosen >> 4 * n & 7) * 8 & 255) << 8 * n;
     return made;
-}
-static inline unsigned __funnelshift_r(unsigned low, unsigned high, int bits) {
-    return (unsigned)(((unsigned long long)high << 32 | low) >> bits);
 }
 template <class One, class Two> static One min(One one, Two two) { return two < one ? two : one; }
 // The threads of a block take turns: each goes on to where all wait for one another, or to its end.
@@ -94,7 +92,7 @@ def stand_in():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "cupy", made)
         made.__spec__.loader.exec_module(made)
-    made.codes, made.launched, made.memory = {}, [], []
+    made.codes, made.launched, made.tables, made.memory = {}, [], [], []
     return made
 
 
@@ -131,6 +129,7 @@ def host(tmp_path_factory):
             # CuPy sends nothing of the host along but single items
             assert all(one.size == 1 for one in args if type(one) is np.ndarray)
             cupy.launched.append((blocks[0], self.code))
+            cupy.tables[:] = [args[3]]
             more = [None] * (6 - len(args))
             cupy.codes[self.code](ctypes.c_longlong(blocks[0]), *map(address, args), *more)
 
@@ -202,7 +201,8 @@ def test_one_item_and_one_axis(on_host):
 def far_apart(values):
     """Return values whose rows lie so far apart that places of items need 64 bits."""
     step = values.itemsize << 31
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    no_reserve = 0x4000 if sys.platform == "linux" else 0  # older Pythons have no name for it
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", no_reserve)
     memory = mmap.mmap(-1, (len(values) - 1) * step + values.nbytes, flags=flags)
     src = np.ndarray(values.shape, values.dtype, memory, strides=(step, *values.strides[1:]))
     src[...] = values
@@ -248,6 +248,50 @@ def test_small_items_move_as_words_where_they_lie_together(on_host, item):
     for odd in (src[1:], src[:, :, :, 1:], src[:, :, :, ::2], src[..., :18]):
         for axes in ((1, 2, 3, 0), (3, 2, 1, 0), (0, 2, 3, 1)):
             on_host(odd, axes, odd.transpose(axes))
+
+
+WAYS = [
+    # shape; how much of its last axis is copied; order; items; shape of a scale; what is so
+    ((4, 5000), 5000, (1, 0), "u1", None, "TURNED=4 WORDS=2 skew"),
+    ((2, 9000), 8999, (1, 0), "u2", None, "TURNED=2 WORDS=4 skew rest fasts"),
+    ((70, 20, 40), 40, (0, 2, 1), "u1", None, "TURNED=4 skew outers"),
+    ((6, 37, 60), 58, (0, 2, 1), "u1", None, "TURNED=1 LOAD=4 joined rest outers"),
+    ((330, 72), 71, (1, 0), "u1", None, "TURNED=1 LOAD=4 skew rest rows"),
+    ((2, 700, 32), 32, (1, 0, 2), "u1", (700, 32), "VARIES=2 LOAD=4 runs rows"),
+    ((700, 33), 33, (0, 1), "u1", (700, 33), "VARIES=2 WORDS=8 runs fasts"),
+    ((3001, 3), 3, (1, 0), "u1", (3,), "VARIES=2 LOAD=4 in_one rows"),
+    ((601, 3), 3, (1, 0), "u1", (601, 3), "VARIES=2 LOAD=4 in_one rows"),
+    ((801, 6), 6, (1, 0), "i2", (801, 1), "VARIES=1 LOAD=2 in_one rows"),
+    ((30, 3, 43), 43, (0, 2, 1), "f4", (30, 3, 43), "VARIES=2 joined outers"),
+    ((5, 30, 300), 299, (0, 2, 1), "u1", (5, 30, 299), "VARIES=2 LOAD=4 rest fasts"),
+]
+
+
+def described(code, table):
+    """Return what a launch says of a copy, by the names that the kernel's source has for it."""
+    fields = code.partition("struct Table {")[2].partition("Axis axis")[0]
+    names = re.findall(r"\w+(?=[,;])", re.sub("//.*", "", fields))
+    numbers = np.frombuffer(table.tobytes(), "u8" if "INDEX unsigned long" in code else "u4")
+    return dict(zip(names, map(int, numbers), strict=False))
+
+
+@pytest.mark.parametrize(("shape", "width", "axes", "item", "factor", "so"), WAYS)
+def test_each_way_of_a_tile(host, on_host, shape, width, axes, item, factor, so):
+    """What is said of each copy is so: should tiles change, choose copies of which it is again."""
+    src = np.random.default_rng(0).integers(0, 100, shape).astype(item)[..., :width]
+    if factor is None:
+        ((_, code),) = on_host(src, axes, src.transpose(axes))
+    else:
+        scale = np.random.default_rng(1).uniform(0.1, 2, factor).astype("f4")
+        expected = (src.astype("f4") * scale).transpose(axes)
+        ((_, code),) = on_host(src, axes, expected, dtype="f4", scale=scale)
+    defined = dict(re.findall(r"^#define (\w+) (\d+)$", code, re.MULTILINE))
+    table = described(code, host.tables[-1])
+    found = {name for name in ("runs", "in_one", "joined", "skew") if table[name]}
+    found |= {"rest"} if table["fasts"] % int(defined["LOAD"]) else set()
+    found |= {"outers"} if table["tile_outers"] > 1 else set()
+    found |= {name for name in ("fasts", "rows") if table[f"tile_{name}"] < table[name]}
+    assert set(so.split()) <= found | {f"{name}={value}" for name, value in defined.items()}
 
 
 @pytest.fixture(scope="module")

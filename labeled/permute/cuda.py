@@ -13,6 +13,9 @@ sides are touched in whole segments. Rows are all axes behind the fast one, take
 row of a tile lies is computed once a block. Where the fast axis is the last one, too, rows are all
 axes before it, and a block copies many short runs.
 
+A `Matrix` is such a copy in numbers, a `Tile` is what a block takes of it, a `Program` is what is
+compiled, and a `Launch` is what is sent.
+
 The shape travels with the launch, as a small table. What is compiled in besides the types is how
 threads are spread over lines, so that loops have few instructions: a program serves many shapes.
 
@@ -84,8 +87,13 @@ struct Table {
     Big fast_step, fast_factor;            // a step along the fast axis, as of any axis
     Big apart;                             // items from one line of the result to the next
     Big tile_outers, tile_fasts, tile_rows, fast_tiles, row_tiles;
-    Big pitch, skew, item_step, word_step; // of a tile, see below
-    Big n_outer_axes, n_row_axes, runs, in_one, joined, described, whole_words;
+    Big pitch, skew;                       // items between lines of a tile, more every LOAD lines
+    Big item_step, word_step;              // in a tile, between items and words of the fast axis
+    Big n_outer_axes, n_row_axes;
+    Big runs, in_one;                      // whether lines are rows; whether rows are one piece
+    Big joined;                            // whether all lines of a tile are one
+    Big described;                         // where rows are one piece: how many need a place
+    Big whole_words;                       // whether every line of the result begins with a word
     Axis axis[MAX_AXES];
 };
 // Where a row of a tile lies in the source, in the tile, and in the factors.
@@ -97,6 +105,7 @@ struct Place {
 #endif
 };
 
+// Moves a place to a step of some axes taken as one, and returns the gathered row it is of.
 __device__ inline Big walk(const Table& table, int from, int count, Big index, Place& at,
                            Big picked) {
     #pragma unroll 1
@@ -334,7 +343,7 @@ class Program(NamedTuple):
     readers: int = 1  # how many threads share a line of the source
     words: int = 1  # how many of the words under way are of one line
     writers: int = 1  # how many threads share a line of the result
-    tile_items: int = 0
+    tile_items: int = 0  # of shared memory
 
 
 class Launch(NamedTuple):
@@ -410,15 +419,15 @@ def _run_item(src: Any, axes: Sequence[int]) -> np.dtype[Any] | None:
 class Matrix(NamedTuple):
     """A copy as the kernel sees it: outer steps, and in each a fast axis and rows of the source.
 
-    Rows are all axes behind the fast one. Where there is none, those before it, and the result
-    consists of their runs.
+    Rows are all axes behind the fast one, and a line of the result has an item of each. Where none
+    is behind it, rows are all axes before it, and each is a line as it is: a run.
     """
 
     n_outer: int
     n_fast: int
     n_rows: int
-    runs: bool
-    in_one: bool  # whether rows lie in one piece, and are read as such
+    runs: bool  # whether the fast axis is the last one of the result, too
+    in_one: bool  # whether rows are short, lie in one piece, and are read as such
     load: int  # items of a word of the source, and of the result
     store: int
     final_bytes: int
@@ -439,7 +448,7 @@ class Tile(NamedTuple):
     fasts: int
     rows: int
     pitch: int  # items from one line to the next
-    skew: int  # and more behind as many as a word of the source has items
+    skew: int  # items left free after as many lines as a word of the source has items
     joined: bool  # whether all lines are one
     turned: int  # how many rows a thread turns at a time
 
@@ -465,19 +474,22 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     program = Program(*types, found.axis is not None, found.scaled, place)
     if not found.size:
         return Launch(program, 0, by_value(np.zeros(TABLE_NUMBERS, place)))
-    fast = axes[-1] if found.fast is None else found.fast
+    # of each axis of the result: items of a step in the factors, bytes of one in the source
     factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
     factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
     src = [0 if a == found.axis else step for a, step in enumerate(found.at)]
+    # what is outside, and what are rows: the innermost axis of each first
+    fast = axes[-1] if found.fast is None else found.fast
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
     if runs := not rows:
         outer, rows = rows, outer
     n_outer, n_rows = (math.prod(lengths[axis] for axis in part) for part in (outer, rows))
     vary = any(factor[axis] for axis in rows)
-    behind = packed([*(lengths[a] for a in reversed(rows)), lengths[fast]], item_bytes)[-2::-1]
     together = src[fast] == item_bytes
     in_one = together and not runs and lengths[fast] * item_bytes < IN_ONE_BYTES
-    in_one = in_one and behind == tuple(src[axis] for axis in rows)
+    one_piece = packed([*(lengths[a] for a in reversed(rows)), lengths[fast]], item_bytes)[-2::-1]
+    in_one = in_one and one_piece == tuple(src[axis] for axis in rows)
+    # rows that begin with a word are read by words; what is read in one piece finds where one is
     others = [step for axis, step in enumerate(found.at) if axis != fast]
     words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
     matrix = Matrix(
@@ -507,7 +519,10 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
 
 
 def tile_of(matrix: Matrix) -> Tile:
-    """Return how a copy is cut into tiles: about as long as a line may be, and as many as fit."""
+    """Return how a copy is cut into tiles: about as long as a line may be, and as many as fit.
+
+    Lines of a tile begin where those of the result do in a word, so there is room for one more.
+    """
     load, store, n_rows = matrix.load, matrix.store, matrix.n_rows
     small = matrix.pure and load > 1 and store > 1
     turned = small and not matrix.runs and not matrix.in_one and n_rows % store == 0
@@ -524,10 +539,11 @@ def tile_of(matrix: Matrix) -> Tile:
         line, step = line - store, store
     rows = evenly(n_rows, min(matrix.most_rows, max(line, room // matrix.n_fast - 2 * step)), step)
     pitch, skew, joined = (rows, store, False) if turned else pitch_of(rows, n_rows, load, store)
-    if matrix.in_one:
+    if matrix.in_one:  # items are spread one by one, wherever they are
         skew = 0
     each = pitch + skew // load
     fasts, outers = evenly(matrix.n_fast, room // each, load), 1
+    # more outer steps, where one is copied as a whole and lines are still skewed evenly
     whole = rows == n_rows and fasts == matrix.n_fast and not matrix.in_one
     if whole and (not skew or fasts % load == 0):
         outers = max(1, min(matrix.n_outer, MAX_ROWS // rows, room // (fasts * each)))
@@ -549,12 +565,13 @@ def evenly(n: int, most: int, step: int) -> int:
 
 
 def pitch_of(length: int, apart: int, load: int, store: int) -> tuple[int, int, bool]:
-    """Return items between lines of a tile, more of them between so many, and whether it is one.
+    """Return `pitch`, `skew` and `joined` of a tile, see `Tile`.
 
     Threads that store next to one another are to meet different banks of shared memory, of which
-    there is one a word, and words of the tile are to be those of the result.
+    there is one a word: an odd pitch sees to it, and where it is even a skew. Words of the tile are
+    to be those of the result, whose lines begin `apart` items from one another.
     """
-    if length == apart and length % max(2, store):
+    if length == apart and length % max(2, store):  # lines follow one another, as in the result
         return length, 0, True
     if store == 1:
         return length | 1, 0, False
@@ -565,7 +582,7 @@ def pitch_of(length: int, apart: int, load: int, store: int) -> tuple[int, int, 
 def threads_of(program: Program, matrix: Matrix, tile: Tile) -> Program:
     """Return a program that spreads the threads of a block over lines of source and result."""
     load, store, way = matrix.load, matrix.store, tile.way
-    # for threads of a line that is cast to wider items to meet different banks
+    # a word that is cast to wider items becomes several: fewer threads meet different banks
     best = max(2, min(WARP, WARP * program.item.itemsize // matrix.final_bytes))
     readers, words = spread(
         tile.fasts // load, -(-tile.outers * tile.rows // tile.turned), best,
@@ -585,11 +602,15 @@ def spread(
 ) -> tuple[int, int]:
     """Return how many threads share a line, and how many words of it a thread has under way.
 
-    Both are powers of two, so that few threads have nothing to do.
+    Both are powers of two, so that dividing by them is free. The fewest turns of a block are best,
+    then few words of a line, then as many threads as touch memory together. Each choice is another
+    program: batches of 1 to 512 examples take one to seven, and up to 28 where examples are the
+    last axis of the result.
     """
 
     def cost(one: tuple[int, int]) -> tuple[float, int, int]:
         threads, words = one
+        # of a block, until it is through with all words of all lines
         turns = -(-max(1, n_words) // (threads * words)) * -(-n_lines // lines_of(threads, words))
         return turns * (FEWER_COST if threads < best else 1.0), words, abs(threads - best)
 
