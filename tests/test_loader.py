@@ -23,8 +23,6 @@ from labeled.errors import (
     LoaderError,
     ReadError,
 )
-from labeled.loader.explain import Stats
-from labeled.loader.prefetch import Prefetcher
 from make_files import fuel_file
 
 N = 203
@@ -103,44 +101,6 @@ def settled(check, seconds=5.0):
         gc.collect()
         time.sleep(0.01)
     return check()
-
-
-def test_a_thread_that_woke_by_itself_is_woken_the_next_time(path):
-    """It did so while free buffers were counted; no batch woke a thread for a second then."""
-    loader = labeled.open_dataset(path).batches(2, **SMALL)
-    woken = []
-
-    class Pool:
-        count = 4
-
-        @property
-        def n_free(self):
-            prefetcher._sleeping = len(woken)
-            return 4
-
-    prefetcher = Prefetcher(loader.plan, iter(()), Pool(), Stats())
-    prefetcher._changed.notify = woken.append
-    prefetcher._sleeping = 1
-    prefetcher.poke()
-    prefetcher._sleeping = 1  # it found nothing to do
-    prefetcher.poke()
-    prefetcher.poke()  # it is on its way
-    assert woken == [4, 4]
-
-
-def test_a_batch_for_the_pipeline_wakes_threads_for_free_buffers_too(path):
-    """With 8 threads and reads of 4 ms, epochs took a third longer where it woke only one."""
-    loader = labeled.open_dataset(path).batches(2, **SMALL)
-    woken = []
-
-    class Pool:
-        n_free = 1
-
-    prefetcher = Prefetcher(loader.plan, iter(()), Pool(), Stats())
-    prefetcher._changed.notify = lambda n=1: woken.append(n)
-    prefetcher._sleeping = 8
-    prefetcher.transform(list)
-    assert woken == [2]
 
 
 def test_leaving_early_ends_the_threads(path):
