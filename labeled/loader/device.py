@@ -253,7 +253,7 @@ class ResidentCollator(DeviceCollator):
     """Makes the batches of an epoch of rows that are kept on a device.
 
     Row numbers go there, and nothing else: where a source is cast or laid out, the same kernel
-    gathers its rows. What padding is written to holds the last row until then.
+    gathers its rows. Rows of padding hold the last row until they are written over.
     """
 
     def __init__(self, plan: LoaderPlan, *args: Any) -> None:
