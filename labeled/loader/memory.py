@@ -59,9 +59,9 @@ BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads 
 
 # What one read of an unshuffled or fully shuffled epoch should hold.
 # A consumer finds a batch in its core's cache if nothing else was read after it. But threads that
-# read less wait for one another at Python's lock: of a mebibyte each, rows of 3 KiB came at 0.92 of
-# a bare loop, and at 1.12 of a mebibyte and a half.
-JOB_BYTES = 3 << 19
+# read less wait for one another at Python's lock: shuffled rows of 3 KiB took 154 us a batch in
+# jobs of a mebibyte and a half, 132 in jobs of 3, and 159 in jobs of 6.
+JOB_BYTES = 3 << 20
 # the same where no thread reads ahead: file order took a third longer with more
 ALONE_JOB_BYTES = 1 << 20
 # the same of chunks that are decoded: planning costs more there than caches gain

@@ -80,9 +80,8 @@ def owned(
 # What is gathered row by row with one call: more than most jobs hold, for threads wait for one
 # another at Python's lock between two of them, which made jobs that were cut in two take twice as
 # long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not cut.
-TASK_BYTES = 1 << 21
-# the same for rows that follow one another, unless they are decoded: a piece stays in a cache
-RUN_BYTES = 1 << 22
+# Rows that follow one another are read in such pieces, too, unless they are decoded.
+TASK_BYTES = 1 << 22
 # The same of small chunks that are decoded; a large one is a task. Lists of rows took 3 to 4 % less
 # processor time than with half of it, other orders 1 %; with more, a thread waits longer for the
 # last task of a window.
@@ -258,7 +257,7 @@ class SourceReader:
         chunk_bytes = (self.layout.chunk_rows or 1) * self.row_bytes
         several = not plain and chunk_bytes < PIECE_BYTES
         self._piece_bytes = DECODED_TASK_BYTES if several else PIECE_BYTES
-        self._run_bytes = RUN_BYTES if runs else self._piece_bytes
+        self._run_bytes = TASK_BYTES if runs else self._piece_bytes
         self._by_row = kind in ("contiguous", "memory") or self.layout.picked
 
     def __getstate__(self) -> dict[str, Any]:
