@@ -376,9 +376,9 @@ def weaves(
     # from where on a plane has its items, on the side where planes lie between one another
     t1, t2, t3 = (0, 0, 0) if apart else (1, two, three)
     s1, s2, s3 = (1, two, three) if apart else (0, 0, 0)
-    for unit in range(first, last):
-        o = unit // n_blocks
-        start = (unit - o * n_blocks) * block
+    o = first // n_blocks
+    start = first % n_blocks * block
+    for _unit in range(first, last):  # without a division: it would take a third of a short unit
         n = min(block, n_all - start)
         base = src + outer[o] + start * at * items.itemsize
         there, n_bytes = dst + outer[n_outer + o] + start * to * size, n * to * size
@@ -409,6 +409,9 @@ def weaves(
                 for line in range(0, past, LINE):
                     _stream(to_plane + line, woven_plane + line)
                 _copy_run(to_plane + past, woven_plane + past, n_bytes - past)
+        start += block
+        if start >= n_all:
+            start, o = 0, o + 1
     if streamed:
         _finish_streams()
 
