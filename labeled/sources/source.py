@@ -30,6 +30,7 @@ import xarray as xr
 from dask.base import tokenize
 from dask.utils import format_bytes
 
+from labeled._threads import processors
 from labeled.errors import (
     DimsError,
     LoaderError,
@@ -54,7 +55,6 @@ from labeled.formats.reader import (
 )
 from labeled.formats.region import Region, is_whole, narrow, outer_take, region_shape, whole
 from labeled.formats.registry import format_named
-from labeled.permute.workers import processors
 from labeled.ragged import Ragged, RaggedReader
 from labeled.selection import Selection, runs_of
 from labeled.sources.readers import DaskBlocks, JoinedRagged, in_blocks
