@@ -3,20 +3,31 @@
 :func:`share` divides work between its caller and a pool that lasts as long as the process. Whoever
 shares also works, and waits for nobody who has not begun, so it may be called in a thread of any
 kind, in one of the pool, too. The pool does not survive a fork: a child has its own.
+
+:func:`background` starts a thread that goes on until somebody stops it.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cache
-from threading import Lock
+from threading import Lock, Thread
+from typing import Any
+from weakref import WeakKeyDictionary, WeakMethod
 
 STRETCHES = 8  # stretches of units for each thread: late helpers still find work, claims stay few
 
 MAX_THREADS = 8
+
+EXIT_S = 10.0  # how long the end of the program waits for each thread in the background
+
+LOOK_UP_S = 1.0  # how long a thread in the background sleeps before it looks whether to stop
+
+_STOPS = WeakKeyDictionary[Thread, WeakMethod[Any]]()  # of threads in the background
 
 
 def processors(most: int = MAX_THREADS) -> int:
@@ -67,3 +78,41 @@ def share(work: Callable[[int, int], None], n_units: int, threads: int) -> None:
         wait(waited)
     for helper in waited:
         helper.result()
+
+
+def background(work: Callable[[], Any], name: str, stop: Callable[[], Any]) -> Thread:
+    """Start a thread that does not keep the program alive.
+
+    One that Python stops within HDF5 holds its lock for ever: the end of the program calls `stop`
+    and gives the thread the time to end, or HDF5 is taken down while it reads.
+
+    Parameters
+    ----------
+    stop : method
+        Of an object that `work` holds; it waits for nothing.
+
+    Raises
+    ------
+    RuntimeError
+        Where the system allows no more threads.
+    """
+    _stop_at_exit()
+    thread = Thread(target=work, name=name, daemon=True)
+    thread.start()
+    _STOPS[thread] = WeakMethod(stop)
+    return thread
+
+
+@cache
+def _stop_at_exit() -> None:
+    """Register the end: late, since what was registered last, after h5py's, is done first."""
+    atexit.register(_stop_all)
+
+
+def _stop_all() -> None:
+    """Let threads end their tasks before the program ends."""
+    stops = [method() for method in _STOPS.values()]
+    for stop in filter(None, stops):
+        stop()
+    for thread in [*_STOPS]:
+        thread.join(EXIT_S)
