@@ -4,6 +4,10 @@
 shares also works, and waits for nobody who has not begun, so it may be called in a thread of any
 kind, in one of the pool, too. The pool does not survive a fork: a child has its own.
 
+:func:`workers` and :func:`in_threads` are threads for one piece of work, and end with it. Each of
+those keeps the memory that it reads, decodes and measures in, often megabytes; threads that last
+would keep it for ever. Their number is what the caller asked for, and what its memory allows.
+
 :func:`background` starts a thread that goes on until somebody stops it.
 """
 
@@ -11,13 +15,21 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cache
+from math import inf
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, WeakMethod
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# results to wait for: the bytes that each takes, and what waits for it and returns it
+Waiting = deque[tuple[int, Callable[[], R]]]
 
 STRETCHES = 8  # stretches of units for each thread: late helpers still find work, claims stay few
 
@@ -78,6 +90,27 @@ def share(work: Callable[[int, int], None], n_units: int, threads: int) -> None:
         wait(waited)
     for helper in waited:
         helper.result()
+
+
+def workers(threads: int) -> ThreadPoolExecutor:
+    """Return threads, one at least, that end with the ``with`` block of what is returned."""
+    return ThreadPoolExecutor(max(1, threads), "labeled-work")
+
+
+def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
+    """Yield what `work` makes of each item, in order; one thread is the caller's own."""
+    with workers(threads) as pool:
+        done: Iterator[R] = map(work, items)
+        if threads > 1 and len(items) > 1:
+            with suppress(RuntimeError):  # no thread is started once the main thread has ended
+                done = pool.map(work, items)
+        yield from done
+
+
+def taken(waiting: Waiting[R], most: float = 0, room: float = inf) -> Iterator[R]:
+    """Yield results, in order, until `most` at most, of `room` bytes at most, are left."""
+    while waiting and (len(waiting) > most or sum(n_bytes for n_bytes, _ in waiting) > room):
+        yield waiting.popleft()[1]()
 
 
 def background(work: Callable[[], Any], name: str, stop: Callable[[], Any]) -> Thread:
