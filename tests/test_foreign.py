@@ -100,7 +100,7 @@ def test_what_fails_in_the_graph_names_the_rows():
     )
     with pytest.raises(ReadError, match="rows 0 to 9 failed: no such luck"):
         list(labeled.batches(array, 4, dim="time", memory="3 MiB"))
-    assert not [t for t in threading.enumerate() if t.name.startswith("labeled-load")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("labeled-work")]
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,12 @@ def test_tests_import_what_docs_describe():
         if not all(PUBLIC.fullmatch(name) for name in modules_of_ours(path))
     }
     assert inside == set(), "these import what docs do not describe"
+
+
+def test_one_module_starts_the_threads():
+    starts = re.compile(r"\b(ThreadPoolExecutor|Thread)\(|start_new_thread")
+    library = ROOT / "labeled"
+    files = [path for path in library.rglob("*.py") if starts.search(path.read_text())]
+    found = {path.relative_to(library).as_posix() for path in files}
+    # the bare loop that `labeled bench` compares with, and several readers at once
+    assert found == {"_threads.py", "cli/bench.py", "testing/readers.py"}

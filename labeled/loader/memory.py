@@ -28,13 +28,13 @@ from dataclasses import dataclass
 import numpy as np
 from dask.utils import format_bytes
 
+from labeled._threads import processors
 from labeled.display.text import count_words
 from labeled.errors import LoaderError
 from labeled.formats.memory import available_bytes
 from labeled.loader.layout import BatchLayout, shape_blocks
 from labeled.loader.options import OrderedRows
 from labeled.loader.reading import OBJECT_BYTES
-from labeled.permute.workers import processors
 from labeled.ragged.flat import offsets_of
 from labeled.samplers.units import UniformUnits, Units
 from labeled.sources.source import Rows, Source

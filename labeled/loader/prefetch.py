@@ -15,12 +15,10 @@ Ctrl-C and the like while reading, which end the epoch at once.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import sys
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from queue import SimpleQueue
 from time import perf_counter
 from typing import Any
 
+from labeled._threads import LOOK_UP_S, background
 from labeled.errors import ReadError, is_interrupt
 from labeled.formats.reader import CLOCK
 from labeled.loader.explain import Stats
@@ -46,10 +45,6 @@ Made = tuple[Any, Callable[[], Rows], int, int]
 # Rows of kept sources, if fewer bytes than this, are copied by a task that reads others as well:
 # a further task takes longer than the copy.
 SHORT_BYTES = 1 << 16
-
-EXIT_S = 10.0  # how long the end of the program waits for each thread
-
-LOOK_UP_S = 1.0  # how long a thread sleeps before it looks whether the iterator is still there
 
 
 class Interrupted(Exception):
@@ -107,14 +102,11 @@ class Prefetcher:
         """
         n_threads = self._plan.sizes.threads
         for i in range(n_threads):
-            thread = threading.Thread(target=self._work, name=f"labeled-read-{i}", daemon=True)
             try:
-                thread.start()
+                self.threads.append(background(self._work, f"labeled-read-{i}", self.abandon))
             except RuntimeError as error:
                 log.warning("%d of %d threads could be started: %s", i, n_threads, error)
                 break
-            self.threads.append(thread)
-        _STARTED.add(self)
 
     # jobs, for one caller at a time
 
@@ -369,23 +361,6 @@ class Prefetcher:
                 self._changed.notify_all()
             finally:
                 self._lock.release()
-
-
-_STARTED = weakref.WeakSet[Prefetcher]()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Let threads end their tasks before the program ends.
-
-    One that Python stops within HDF5 holds its lock for ever: the end of the program waits for
-    that, or HDF5 is taken down while it reads.
-    """
-    started = [*_STARTED]
-    for prefetcher in started:
-        prefetcher.abandon()
-    for thread in (thread for prefetcher in started for thread in prefetcher.threads):
-        thread.join(EXIT_S)
 
 
 def _unlock_properties() -> None:

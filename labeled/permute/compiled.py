@@ -36,8 +36,8 @@ from typing import Any, cast
 
 import numpy as np
 
+from labeled._threads import processors, share
 from labeled.errors import how_to_install
-from labeled.permute import workers
 from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, Shape, address_of
 
 Loop = Callable[..., Any]
@@ -194,7 +194,7 @@ def run(
     def work(first: int, last: int) -> None:
         call.code(*fixed, first, last, _scratch())
 
-    workers.share(work, call.n_units, worth_threads(threads, plan.moved_bytes))
+    share(work, call.n_units, worth_threads(threads, plan.moved_bytes))
     return True
 
 
@@ -202,7 +202,7 @@ def worth_threads(asked: int | None, moved_bytes: int) -> int:
     """Return how many threads pay for a copy that reads and writes so many bytes, or fewer."""
     if asked == 1 or moved_bytes < SHARE_BYTES:
         return 1
-    most = workers.processors() if asked is None else asked
+    most = processors() if asked is None else asked
     return min(most, moved_bytes // (SHARE_BYTES // 2))
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -30,6 +29,7 @@ import xarray as xr
 from dask.base import tokenize
 from dask.utils import format_bytes
 
+from labeled._threads import in_threads, processors
 from labeled.errors import (
     DimsError,
     LoaderError,
@@ -54,7 +54,6 @@ from labeled.formats.reader import (
 )
 from labeled.formats.region import Region, is_whole, narrow, outer_take, region_shape, whole
 from labeled.formats.registry import format_named
-from labeled.permute.workers import processors
 from labeled.ragged import Ragged, RaggedReader
 from labeled.selection import Selection, runs_of
 from labeled.sources.readers import DaskBlocks, JoinedRagged, in_blocks
@@ -559,14 +558,8 @@ def load_rows(
     if not len(selection):
         return out
     tasks = tasks_of(source.reader(), sorted_read(selection.compact), out, PIECE_BYTES)
-    with ThreadPoolExecutor(max(1, min(threads, len(tasks))), "labeled-load") as pool:
-        alone = threads == 1 or len(tasks) <= 1  # no thread is started then
-        try:
-            done = map(call, tasks) if alone else pool.map(call, tasks)
-        except RuntimeError:  # nor once the main thread has ended
-            done = map(call, tasks)
-        for number, _ in enumerate(done, 1):
-            if advance is not None:  # tasks are about equally large
-                before = out.nbytes * (number - 1) // len(tasks)
-                advance(out.nbytes * number // len(tasks) - before)
+    for number, _ in enumerate(in_threads(call, tasks, threads), 1):
+        if advance is not None:  # tasks are about equally large
+            before = out.nbytes * (number - 1) // len(tasks)
+            advance(out.nbytes * number // len(tasks) - before)
     return out

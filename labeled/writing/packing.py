@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextvars
 import math
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -28,6 +27,7 @@ import numpy as np
 from dask.base import compute
 from dask.delayed import delayed
 
+from labeled._threads import Waiting, taken, workers
 from labeled.display.progress import Advance
 from labeled.errors import ArrayError
 from labeled.formats.cf import cf_of
@@ -368,32 +368,31 @@ def store(
     Returns the joiners, which know counts and checksums.
     """
     joiners = {name: Joiner(recipe, writers[name]) for name, recipe in plan.recipes.items()}
-    waiting: deque[tuple[str, int, Callable[[], Packed]]] = deque()
+    waiting = Waiting[int]()
     most = 2 * plan.threads if plan.begin is None else math.inf
 
-    def take() -> None:
-        name, _, result = waiting.popleft()
+    def stored(name: str, result: Callable[[], Packed]) -> int:
         packed = result()
-        del result  # it holds what it returned
         joiners[name].take(packed)
         if name in plan.tallies:
             plan.tallies[name].add(packed.moments)
-        advance(packed.n_rows * plan.recipes[name].row_bytes)
+        return packed.n_rows * plan.recipes[name].row_bytes
 
-    with ThreadPoolExecutor(plan.threads, "labeled-write") as pool:
+    with workers(plan.threads) as pool:
         try:
             for given, first in plan.inputs.parts():
                 for block in given.blocks(plan.rows_a_block(given.name)):
                     n_bytes = block.n_bytes or given.row_bytes * (block.stop - block.start)
                     n_bytes *= TWICE * _weight(given.dtype)
-                    room = plan.rows_budget - n_bytes
-                    while waiting and (len(waiting) > most or sum(n for _, n, _ in waiting) > room):
-                        take()
-                    waiting.append((given.name, n_bytes, _begun(plan, pool, given, block, first)))
-            while waiting:
-                take()
+                    for n_stored in taken(waiting, most, plan.rows_budget - n_bytes):
+                        advance(n_stored)
+                    packed = _begun(plan, pool, given, block, first)
+                    waiting.append((n_bytes, partial(stored, given.name, packed)))
+                    del packed  # it holds what it returned
+            for n_stored in taken(waiting):
+                advance(n_stored)
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(cancel_futures=True)
     for joiner in joiners.values():
         joiner.finish()
     return joiners

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from labeled._threads import in_threads
 from labeled._validation import check_arguments
 from labeled.display.progress import Advance, progress_bar
 from labeled.errors import FileFormatError, LabeledError
@@ -138,22 +138,22 @@ def differences_of(
 ) -> tuple[Difference, ...]:
     """Compare datasets with their checksums, reading at most `most` bytes at a time."""
     found: list[Difference] = []
-    with ThreadPoolExecutor(threads) as pool:
-        for name in [name for name in stored if name in known]:
-            source, sums = stored[name], known[name]
-            check = partial(_differences, source, sums, reader_of(source))
-            step, run = max(most // max(source.row_bytes * sums.rows, 1), 1), pool.map
-            if source.dtype.kind == "O":  # rows of any length, read within HDF5's lock
-                step, run = 1, map  # type: ignore[assignment]
-            numbers, left = range(len(sums.values)), min(sums.n_rows, source.n_rows)
-            for differences in run(check, [numbers[i : i + step] for i in numbers[::step]]):
-                found += differences
-                advance(source.row_bytes * min(left, sums.rows * step))
-                left -= min(left, sums.rows * step)
-            if sums.n_rows != source.n_rows:
-                few, many = sorted((sums.n_rows, source.n_rows))
-                words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
-                found.append(Difference(name, few, many, words))
+    for name in [name for name in stored if name in known]:
+        source, sums = stored[name], known[name]
+        check = partial(_differences, source, sums, reader_of(source))
+        step, several = max(most // max(source.row_bytes * sums.rows, 1), 1), threads
+        if source.dtype.kind == "O":  # rows of any length, read within HDF5's lock
+            step = several = 1
+        numbers, left = range(len(sums.values)), min(sums.n_rows, source.n_rows)
+        stretches = [numbers[i : i + step] for i in numbers[::step]]
+        for differences in in_threads(check, stretches, several):
+            found += differences
+            advance(source.row_bytes * min(left, sums.rows * step))
+            left -= min(left, sums.rows * step)
+        if sums.n_rows != source.n_rows:
+            few, many = sorted((sums.n_rows, source.n_rows))
+            words = f"the file has {source.n_rows} rows, but {sums.n_rows} were written"
+            found.append(Difference(name, few, many, words))
     out: list[Difference] = []  # neighbours with the same problem are one
     for each in found:
         if out and out[-1].stop == each.start and out[-1].problem == each.problem:

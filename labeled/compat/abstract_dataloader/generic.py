@@ -7,13 +7,13 @@ synchronizations count as they always did: what differs from :mod:`labeled.trans
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from labeled._threads import in_threads
 from labeled.compat.abstract_dataloader import abstract, spec
 from labeled.compat.abstract_dataloader.abstract import (
     NO_MARGIN,
@@ -142,11 +142,7 @@ class Window(abstract.Sensor[TStack, Any], Generic[TStack, TSample, TMetadata]):
         stop = start + self.past + self.future + 1
         if index < 0 or start < 0 or stop > len(self.sensor):
             raise IndexError(f"window {index} is not whole: it needs {start} to {stop}")
-        if self.parallel is None:
-            window = [self.sensor[number] for number in range(start, stop)]
-        else:
-            with ThreadPoolExecutor(self.parallel) as pool:
-                window = list(pool.map(self.sensor.__getitem__, range(start, stop)))
+        window = list(in_threads(self.sensor.__getitem__, range(start, stop), self.parallel or 1))
         return window if self.collate_fn is None else self.collate_fn(window)
 
     def __repr__(self) -> str:

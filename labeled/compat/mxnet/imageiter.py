@@ -18,7 +18,6 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, takewhile
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from labeled._threads import workers
 from labeled.compat.mxnet.augmenter import Augmenter
 from labeled.compat.mxnet.iterators import AHEAD, FloatArray, MXDataProvider, Row
 from labeled.compat.mxnet.opencv import Picture, grey_of, old_pixels
@@ -92,7 +92,7 @@ class ImageRecordIter(MXDataProvider):
         self._light = self._engine if self._newest else Twister(asked.seed)
         self._shuffler = Twister(ENGINE_SEED + asked.seed)
         self._threads = min(asked.preprocess_threads, os.cpu_count() or 1)
-        self._pool = ThreadPoolExecutor(self._threads, "decode")
+        self._pool = workers(self._threads)
         self._begin_pass = passes_of(asked, Records(files))
         self._ahead = 0 if asked.ctx == "cpu" else AHEAD
         self._tells_pad = asked.round_batch or not self._newest

@@ -20,6 +20,7 @@ from itertools import pairwise
 import h5py
 import numpy as np
 
+from labeled._threads import share
 from labeled.errors import FileFormatError
 from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import decode
@@ -33,7 +34,6 @@ from labeled.formats.header import SourceHeader, vlen_base
 from labeled.formats.memory import BLOCK_BYTES, scratch
 from labeled.formats.reader import Cost, Io, Reader, cost, native, pieces, read_rows
 from labeled.formats.region import Array
-from labeled.permute.workers import share
 from labeled.ragged.flat import (
     AnyRows,
     RaggedReader,

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from labeled._threads import processors, share
 from labeled._validation import check_fields, integer
 from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.formats.bytesource import stamp_of
@@ -71,7 +72,6 @@ from labeled.formats.recordio.records import (
     unpack,
 )
 from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
-from labeled.permute.workers import processors, share
 from labeled.ragged.flat import AnyRows, Rows
 from labeled.selection import rows_of
 

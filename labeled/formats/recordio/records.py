@@ -44,12 +44,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from labeled._threads import share
 from labeled.errors import FileFormatError, ReadError
 from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import FileStamp
 from labeled.formats.pictures import HEAD_BYTES as PICTURE_BYTES
 from labeled.formats.pictures import PictureError, ShortHeadError, head_of, picture_head
-from labeled.permute.workers import share
 from labeled.ragged.flat import AnyRows, Array, Rows
 
 MAGIC = 0xCED7230A

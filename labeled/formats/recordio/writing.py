@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from labeled._threads import Waiting, taken, workers
 from labeled.errors import ArrayError, WriteError
 from labeled.formats.header import first_rounded
 from labeled.formats.pictures import encode
@@ -151,7 +151,7 @@ def _encoded(
     examples: Iterable[Any], format: str, quality: int | None, threads: int, ahead_bytes: int
 ) -> Iterator[bytes]:
     """Yield bytes as they come and pictures encoded, in order, `AHEAD` a thread at a time."""
-    done: deque[tuple[int, bytes | Future[bytes]]] = deque()
+    waiting = Waiting[bytes]()
 
     def one(number: int, example: Any) -> bytes:
         try:
@@ -159,21 +159,17 @@ def _encoded(
         except ArrayError as fault:
             raise WriteError(f"record {number}: {fault}") from None
 
-    with ThreadPoolExecutor(max(1, threads)) as pool:
+    with workers(threads) as pool:
         for number, example in enumerate(examples):
             n_bytes = getattr(example, "nbytes", 0)
-            held = n_bytes + sum(size for size, _ in done)
-            while done and (len(done) > AHEAD * threads or held > ahead_bytes):
-                size, made = done.popleft()
-                held -= size
-                yield made if isinstance(made, bytes) else made.result()
-            picture = hasattr(example, "dtype")  # copied: the caller may fill it again
-            if not picture and not isinstance(example, bytes | bytearray | memoryview):
+            yield from taken(waiting, AHEAD * threads, ahead_bytes - n_bytes)
+            if hasattr(example, "dtype"):  # copied: the caller may fill it again
+                waiting.append((n_bytes, pool.submit(one, number, np.array(example)).result))
+            elif isinstance(example, bytes | bytearray | memoryview):
+                waiting.append((n_bytes, partial(bytes, bytes(example))))
+            else:
                 raise WriteError(
                     f"record {number}: {type(example).__name__} is neither bytes nor a picture (an "
                     "array of uint8 by height, width, channel)"
                 )
-            made = pool.submit(one, number, np.array(example)) if picture else bytes(example)
-            done.append((n_bytes, made))
-        for _, made in done:
-            yield made if isinstance(made, bytes) else made.result()
+        yield from taken(waiting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import queue
 import threading
 import weakref
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from labeled._threads import LOOK_UP_S, background
 from labeled.compat.errors import check
 from labeled.compat.fuel.config_parser import config
 from labeled.compat.fuel.schemes import BatchSizeScheme, IterationScheme
@@ -32,10 +32,6 @@ from labeled.compat.fuel.transformers.base import (
 from labeled.compat.fuel.transformers.base import ExpectsAxisLabels as ExpectsAxisLabels
 from labeled.ragged.flat import Flat
 from labeled.ragged.value import padded
-
-EXIT_S = 10.0  # how long the end of the program waits for what fetches ahead
-
-LOOK_UP_S = 1.0  # how long what fetches ahead waits before it looks whether anybody is left
 
 
 # ---------------------------------------------------------------- values
@@ -303,11 +299,8 @@ class MultiProcessing(Transformer):
         self._items: queue.Queue[Any] = queue.Queue(max_store)
         left, put = threading.Event(), partial(self._items.put, timeout=LOOK_UP_S)
         weakref.finalize(self, left.set).atexit = False
-        self.background = threading.Thread(
-            target=_fetch, args=(data_stream, put, left), daemon=True
-        )
-        _STARTED[left] = self.background
-        self.background.start()
+        fetch = partial(_fetch, data_stream, put, left)
+        self.background = background(fetch, "labeled-fetch", left.set)
 
     def get_epoch_iterator(self, as_dict: bool = False) -> Any:
         return AbstractDataStream.get_epoch_iterator(self, as_dict=as_dict)
@@ -320,17 +313,6 @@ class MultiProcessing(Transformer):
         if not isinstance(item, StopIteration):
             self._items.put(item)  # nothing comes after it
         raise item
-
-
-_STARTED = weakref.WeakKeyDictionary[threading.Event, threading.Thread]()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """Let threads finish what they fetch: one that is stopped within HDF5 keeps its lock."""
-    for left, background in [*_STARTED.items()]:
-        left.set()
-        background.join(EXIT_S)
 
 
 def _fetch(stream: Any, put: Callable[[Any], None], left: threading.Event) -> None:
