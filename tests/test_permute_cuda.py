@@ -323,8 +323,9 @@ def log_of(nvrtc, code, architecture="sm_90"):
     return failed == 0, log.value.decode()
 
 
-def codes_asked_for(monkeypatch):
-    """Return the source of each kind of item, each kind of result, each pure move."""
+@pytest.fixture
+def noted(monkeypatch):
+    """Return a stand-in for CuPy that notes the source of kernels, and runs none."""
     cupy = stand_in()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
 
@@ -336,6 +337,19 @@ def codes_asked_for(monkeypatch):
             return lambda *args: None
 
     cupy.RawModule = Module
+    return cupy
+
+
+@pytest.mark.parametrize(("axes", "most"), [((1, 2, 3, 0), 12), ((0, 2, 3, 1), 4)])
+def test_batches_of_any_size_share_a_few_programs(noted, axes, most):
+    pictures = np.zeros((512, 3, 32, 32), np.uint8)
+    for n in range(1, 513):
+        permute.copy(noted.ndarray(pictures[:n]), axes, dtype="f4")
+    assert len(noted.codes) <= most
+
+
+def codes_asked_for(cupy):
+    """Return the source of each kind of item, each kind of result, each pure move."""
     pairs = {("?", "f"), ("q", "f"), ("d", "d"), ("B", "f")}
     factors = [{}, {"scale": 2.0, "shift": 1.0}, {"scale": np.ones((3, 72, 1))}]
     asked = [(item, {"dtype": final, **more}) for item, final in pairs for more in factors]
@@ -349,9 +363,9 @@ def codes_asked_for(monkeypatch):
     return list(cupy.codes)
 
 
-def test_the_kernels_are_programs_for_a_device(nvrtc, monkeypatch):
+def test_the_kernels_are_programs_for_a_device(nvrtc, noted):
     """`sm_90` stands for all."""
-    codes = codes_asked_for(monkeypatch)
+    codes = codes_asked_for(noted)
     assert len(codes) > 30
     for code in codes:
         assert log_of(nvrtc, code) == (True, ""), code[:600]

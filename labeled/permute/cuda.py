@@ -17,7 +17,8 @@ A `Matrix` is such a copy in numbers, a `Tile` is what a block takes of it, a `P
 compiled, and a `Launch` is what is sent.
 
 The shape travels with the launch, as a small table. What is compiled in besides the types is how
-threads are spread over lines, so that loops have few instructions: a program serves many shapes.
+threads are spread over lines of the source, so that the loop that reads has few instructions: a
+program serves many shapes.
 
 How it became fast, in medians of the 24 orders for bytes: 0.21 before; 0.60 with tiles that lie as
 the result does; 0.64 with loops that need neither divisions nor bounds, as what they depend on is
@@ -71,7 +72,7 @@ MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its 
 NARROW_BYTES = (1 << 32) - (1 << 16)  # arrays of fewer bytes are walked with 32-bit numbers
 
 MAX_AXES = 12
-TABLE_NUMBERS = 23 + 4 * MAX_AXES
+TABLE_NUMBERS = 24 + 4 * MAX_AXES
 WORD_BYTES, SECTOR_BYTES = 4, 32
 FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
 
@@ -102,7 +103,6 @@ class Program(NamedTuple):
     under_way: int = 1  # words that a thread has asked for and not yet got
     readers: int = 1  # how many threads share a line of the source
     words: int = 1  # how many of the words under way are of one line
-    writers: int = 1  # how many threads share a line of the result
     tile_items: int = 0  # of shared memory
 
 
@@ -266,6 +266,7 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
         tile.outers, tile.fasts, tile.rows, fast_tiles, row_tiles,
         tile.pitch, tile.skew, 1 if runs else tile.pitch, word_step, len(outer), len(rows),
         runs, in_one, tile.joined, n_described, matrix.apart % matrix.store == 0,
+        writers_of(matrix, tile).bit_length() - 1,
     ]  # fmt: skip
     for axis in (*outer, *rows):
         numbers += [lengths[axis], src[axis], factor[axis], axis == found.axis]
@@ -340,21 +341,39 @@ def pitch_of(length: int, apart: int, load: int, store: int) -> tuple[int, int, 
 
 
 def threads_of(program: Program, matrix: Matrix, tile: Tile) -> Program:
-    """Return a program that spreads the threads of a block over lines of source and result."""
-    load, store, way = matrix.load, matrix.store, tile.way
+    """Return a program that spreads the threads of a block over lines of the source.
+
+    Each choice is another program, as a loop that does not know them takes up to a fifth more
+    instructions. Batches of 1 to 512 pictures meet one to four of them, and five to 12 where
+    examples are the last axis of the result, or the one before channels.
+    """
+    load, way = matrix.load, tile.way
     # a word that is cast to wider items becomes several: fewer threads meet different banks
     best = max(2, min(WARP, WARP * program.item.itemsize // matrix.final_bytes))
     readers, words = spread(
         tile.fasts // load, -(-tile.outers * tile.rows // tile.turned), best,
         way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
     )  # fmt: skip
+    return program._replace(
+        load=load,
+        turned=tile.turned,
+        under_way=way.under_way,
+        readers=readers,
+        words=words,
+        tile_items=way.tile_bytes // matrix.final_bytes,
+    )
+
+
+def writers_of(matrix: Matrix, tile: Tile) -> int:
+    """Return how many threads of a block share a line of the result: a power of two.
+
+    The loop that writes is as short where this is not compiled in, so it travels with the launch.
+    """
+    load, store = matrix.load, matrix.store
     n_lines, length = tile.lines(matrix.runs)
     most = THREADS if n_lines == 1 else THREADS // max(load, store)
     writers, _ = spread(length // store, n_lines, WARP, 1, most, THREADS)
-    return program._replace(
-        load=load, turned=tile.turned, under_way=way.under_way, readers=readers, words=words,
-        writers=writers, tile_items=way.tile_bytes // matrix.final_bytes,
-    )  # fmt: skip
+    return writers
 
 
 def spread(
@@ -363,9 +382,7 @@ def spread(
     """Return how many threads share a line, and how many words of it a thread has under way.
 
     Both are powers of two, so that dividing by them is free. The fewest turns of a block are best,
-    then few words of a line, then as many threads as touch memory together. Each choice is another
-    program: batches of 1 to 512 examples take one to seven, and up to 28 where examples are the
-    last axis of the result.
+    then few words of a line, then as many threads as touch memory together.
     """
 
     def cost(one: tuple[int, int]) -> tuple[float, int, int]:
@@ -398,7 +415,6 @@ def kernel(cupy: Any, program: Program, number: int) -> Any:
         "STORE": max(1, WORD_BYTES // program.final.itemsize),
         "READERS": program.readers,
         "WORDS": program.words,
-        "WRITERS": program.writers,
         "TURNED": program.turned,
         "UNDER_WAY": program.under_way,
         "FEW_FACTORS": FEW_FACTORS,

@@ -21,6 +21,7 @@ struct Table {
     Big joined;                            // whether all lines of a tile are one
     Big described;                         // where rows are one piece: how many need a place
     Big whole_words;                       // whether every line of the result begins with a word
+    Big writer_bits;                       // 2^bits threads share a line of the result
     Axis axis[MAX_AXES];
 };
 // Where a row of a tile lies in the source, in the tile, and in the factors.
@@ -157,6 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
         const int words = fasts / LOAD, word_step = (int)table.word_step;
         const Big word_bytes = LOAD * table.fast_step;
         for (int word = threadIdx.x % READERS; word < words; word += READERS * WORDS) {
+            #pragma unroll 1  // the words under way are what is unrolled
             for (int n = threadIdx.x / READERS * TURNED; n < n_rows; n += MORE_ROWS) {
                 // several words are under way at a time: how many decides how fast this is
                 Loaded loaded[UNDER_WAY];
@@ -214,19 +216,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     __syncthreads();
     int lines = table.runs ? n_rows : outers * fasts, length = table.runs ? fasts : rows;
     if (table.joined) length *= lines, lines = 1;
-    enum { WRITE_ROWS = THREADS / WRITERS };
-    const int own = threadIdx.x / WRITERS;
+    const int writers = 1 << table.writer_bits, write_rows = THREADS >> table.writer_bits;
+    const int own = threadIdx.x >> table.writer_bits;
     const int first = lead + own * pitch + (int)((unsigned)own / LOAD) * skew;
-    const int next = WRITE_ROWS * pitch + WRITE_ROWS / LOAD * skew;
+    const int next = write_rows * pitch + (int)((unsigned)write_rows / LOAD) * skew;
     const int head = -first & (STORE - 1);  // the same for all lines of a thread
     const Big out = (begin + own * table.apart) * sizeof(FINAL);
-    const Big next_out = WRITE_ROWS * table.apart * sizeof(FINAL);
-    for (int at = head + threadIdx.x % WRITERS * STORE; at + STORE <= length;
-         at += WRITERS * STORE) {
+    const Big next_out = write_rows * table.apart * sizeof(FINAL);
+    for (int at = head + (threadIdx.x & (writers - 1)) * STORE; at + STORE <= length;
+         at += writers * STORE) {
         const FINAL* from = tile + (first + at);
         Big to = out + at * sizeof(FINAL);
         #pragma unroll 4
-        for (int line = own; line < lines; line += WRITE_ROWS) {
+        for (int line = own; line < lines; line += write_rows) {
             *(Stored*)((char*)dst + to) = *(const Stored*)from;
             from += next, to += next_out;
         }
