@@ -131,6 +131,7 @@ def host(tmp_path_factory):
             cupy.launched.append((blocks[0], self.code))
             cupy.tables[:] = [args[3]]
             more = [None] * (6 - len(args))
+            cupy.sent = 0 if more else sum(one.nbytes for one in args[4:])  # of factors
             cupy.codes[self.code](ctypes.c_longlong(blocks[0]), *map(address, args), *more)
 
     def empty(shape, dtype):
@@ -233,6 +234,31 @@ def test_factors_of_the_host_are_the_same_few_or_many(on_host, n):
         one = {"dtype": "f4", "shift": shift.tolist()}
         expected = (src + shift).transpose(axes)
         on_host(src, axes, expected, **one)
+
+
+@pytest.mark.parametrize(("shape", "factor", "sent"), [
+    ((7, 20, 30, 3), (3,), {"FEW": 1, "PERIOD": 3}),
+    ((40, 5, 30, 3), (40, 1, 1, 3), {"FEW": 0, "PERIOD": 3}),
+    ((5, 6, 30, 7), (6, 1, 7), {"FEW": 1, "PERIOD": 7}),
+    ((900, 63), (63,), {"FEW": 1, "PERIOD": 63}),
+    ((900, 64), (64,), {"FEW": 1, "PERIOD": 1}),
+])  # fmt: skip
+@pytest.mark.parametrize("item", ["u1", "f4", "i4"])
+def test_factors_of_channels_behind_are_sent_once(host, on_host, item, shape, factor, sent):
+    src = np.random.default_rng(0).integers(0, 256, shape).astype(item)
+    rows = np.random.default_rng(1).integers(0, len(src), len(src))
+    final = "f8" if item == "i4" else "f4"
+    scale = np.random.default_rng(2).uniform(0.1, 2, factor).astype(final)
+    changes = {"dtype": final, "scale": scale, "shift": np.dtype(final).type(7)}
+    expected = src.astype(final) * scale + changes["shift"]
+    axes = range(len(shape))
+    ((_, code),) = on_host(src, axes, expected, **changes)
+    assert {f"#define {name} {value}" for name, value in sent.items()} <= set(code.split("\n"))
+    assert host.sent == 2 * scale.nbytes * (not sent["FEW"])
+    if len(factor) < len(shape):
+        on_host(src, axes, expected[rows], rows, **changes)
+    outside_in = np.asfortranarray(src)  # channels are not what lies together
+    on_host(outside_in, axes, expected, **changes)
 
 
 @pytest.mark.parametrize("item", ["u1", "u2"])

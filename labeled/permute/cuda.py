@@ -98,6 +98,7 @@ class Program(NamedTuple):
     place: np.dtype[Any]  # of places in arrays: 32 bits take half as many registers as 64
     few: bool = False  # whether factors travel with the launch, rather than lie on the device
     varies: int = 0  # whether factors change: 1 from row to row, 2 along the fast axis, too
+    period: int = 1  # after how many items along it they begin again; 1 where they do not
     load: int = 1  # how many items are read at a time, as one word of four bytes
     turned: int = 1  # how many rows a thread turns at a time, a word of each
     under_way: int = 1  # words that a thread has asked for and not yet got
@@ -150,9 +151,10 @@ def copied(
     sent: tuple[Any, ...] = (src, src)
     if found.scaled:
         given = [1.0 if scale is None else scale, -0.0 if shift is None else shift]
-        both = np.broadcast_arrays(
-            *(found.over_axes(np.asarray(one, found.compute), src.ndim) for one in given)
-        )
+        arrays = [np.asarray(one, found.compute) for one in given]
+        repeated = program.period == 1  # else the kernel does it
+        laid = [found.over_axes(one, src.ndim, repeated=repeated) for one in arrays]
+        both = np.broadcast_arrays(*laid)
         if program.few:
             few = np.zeros((2, FEW_FACTORS), found.compute)
             few[:, : both[0].size] = [one.reshape(-1) for one in both]
@@ -185,6 +187,7 @@ class Matrix(NamedTuple):
 
     n_outer: int
     n_fast: int
+    period: int  # see `Program`
     n_rows: int
     runs: bool  # whether the fast axis is the last one of the result, too
     in_one: bool  # whether rows are short, lie in one piece, and are read as such
@@ -234,15 +237,17 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     program = Program(*types, found.axis is not None, found.scaled, place)
     if not found.size:
         return Launch(program, 0, by_value(np.zeros(TABLE_NUMBERS, place)))
-    # of each axis of the result: items of a step in the factors, bytes of one in the source
-    factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
-    factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
-    src = [0 if a == found.axis else step for a, step in enumerate(found.at)]
     # what is outside, and what are rows: the innermost axis of each first
     fast = axes[-1] if found.fast is None else found.fast
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
     if runs := not rows:
         outer, rows = rows, outer
+    # of each axis of the result: items of a step in the factors, bytes of one in the source
+    factor_shape, period = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)], 1
+    if runs and found.repeat > 1:
+        period = factor_shape[fast] = lengths[fast] // found.repeat
+    factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
+    src = [0 if a == found.axis else step for a, step in enumerate(found.at)]
     n_outer, n_rows = (math.prod(lengths[axis] for axis in part) for part in (outer, rows))
     vary = any(factor[axis] for axis in rows)
     together = src[fast] == item_bytes
@@ -253,7 +258,7 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     others = [step for axis, step in enumerate(found.at) if axis != fast]
     words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
     matrix = Matrix(
-        n_outer, lengths[fast], n_rows, runs, in_one,
+        n_outer, lengths[fast], period, n_rows, runs, in_one,
         max(1, WORD_BYTES // item_bytes) if words else 1, max(1, WORD_BYTES // final_bytes),
         final_bytes, found.pure, found.size if in_one and not vary else MAX_ROWS,
     )  # fmt: skip
@@ -274,6 +279,7 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     program = threads_of(program, matrix, tile)._replace(
         few=found.scaled and math.prod(factor_shape) <= FEW_FACTORS,
         varies=0 if math.prod(factor_shape) == 1 else 2 if factor[fast] else 1,
+        period=period,
     )
     table = by_value(np.array(numbers, np.int64).astype(place))  # backwards modulo its length
     return Launch(program, -(-n_outer // tile.outers) * fast_tiles * row_tiles, table)
@@ -292,6 +298,7 @@ def tile_of(matrix: Matrix) -> Tile:
     room = way.tile_bytes // matrix.final_bytes - store
     step = max(store, SECTOR_BYTES // matrix.final_bytes)
     if matrix.runs:
+        step = math.lcm(step, matrix.period)  # tiles begin where factors do
         fasts = evenly(matrix.n_fast, room - step, step)
         pitch, _, joined = pitch_of(fasts, matrix.n_fast, load, store)
         return Tile(way, 1, fasts, min(n_rows, MAX_ROWS, room // pitch), pitch, 0, joined, 1)
@@ -411,6 +418,7 @@ def kernel(cupy: Any, program: Program, number: int) -> Any:
         "SCALED": int(program.scaled),
         "FEW": int(program.few),
         "VARIES": program.varies,
+        "PERIOD": program.period,
         "LOAD": program.load,
         "STORE": max(1, WORD_BYTES // program.final.itemsize),
         "READERS": program.readers,

@@ -71,8 +71,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     const __grid_constant__ Table table,
 #if FEW
     const __grid_constant__ Factors factors) {
+#if VARIES == 2
+    // threads ask for different ones at a time, which arguments answer one after the other
+    __shared__ FINAL scale[FEW_FACTORS], shift[FEW_FACTORS];
+    for (int at = threadIdx.x; at < FEW_FACTORS; at += THREADS)
+        scale[at] = factors.scale[at], shift[at] = factors.shift[at];
+#else
     const FINAL* scale = factors.scale;
     const FINAL* shift = factors.shift;
+#endif
 #else
     const FINAL* __restrict__ scale, const FINAL* __restrict__ shift) {
 #endif
@@ -104,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
         const int line = group * fasts;
         Place place = {};
         place.src = table.start + fast * table.fast_step;
-#if VARIES
+#if VARIES && PERIOD == 1
         place.factor = fast * table.fast_factor;
 #endif
         Big from = walk(table, 0, (int)table.n_outer_axes, outer + group, place, 0);
@@ -128,8 +135,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
         #define FACTOR(place, along) 0
     #elif VARIES == 1
         #define FACTOR(place, along) (place).factor
-    #else
+    #elif PERIOD == 1
         #define FACTOR(place, along) ((place).factor + (along) * table.fast_factor)
+    #else  // they begin again and again, and do so at the first item of a tile
+        #define FACTOR(place, along) ((place).factor + (unsigned)(along) % PERIOD)
     #endif
     #define CONVERTED(value, place, along) \
         ((FINAL)(value) * scale[FACTOR(place, along)] + shift[FACTOR(place, along)])
