@@ -87,6 +87,15 @@ def test_one_item_and_one_axis(cupy):
     check(cupy, permute.copy(cupy.asarray(here)[4], ()), here[4])
 
 
+@pytest.mark.parametrize("item", ["f2", "f4", "c8", "c16"])
+def test_items_between_their_places_are_copied(cupy, item):
+    here = values((5, 6, 7), item)
+    memory = cupy.asarray(np.frombuffer(b"?" + here.tobytes(), np.uint8))
+    there = memory[1:].view(item).reshape(here.shape)
+    check(cupy, permute.copy(there, (2, 0, 1)), here.transpose(2, 0, 1))
+    check(cupy, permute.gather(there, [3, 0], (1, 0, 2)), here[[3, 0]].transpose(1, 0, 2))
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
 @pytest.mark.parametrize("item", [*ITEMS, "i8"])
 def test_casts_are_those_of_numpy(cupy, item, dtype):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import itertools
+import math
 import mmap
 import re
 import shutil
@@ -128,6 +129,9 @@ def host(tmp_path_factory):
         def launch(self, blocks, threads, args):
             # CuPy sends nothing of the host along but single items
             assert all(one.size == 1 for one in args if type(one) is np.ndarray)
+            for one in args[:2]:  # a device reads items nowhere else
+                places = math.gcd(one.data.ptr, *one.strides)
+                assert places % one.dtype.itemsize == 0 or one.shape == (1,) * one.ndim
             cupy.launched.append((blocks[0], self.code))
             cupy.tables[:] = [args[3]]
             more = [None] * (6 - len(args))
@@ -197,6 +201,25 @@ def test_one_item_and_one_axis(on_host):
         line = np.arange(70_001).astype(item)
         on_host(line, (0,), line.astype("f8"), dtype="f8")
         on_host(line[::-3], (0,), line[::-3], launches=None)
+
+
+@pytest.mark.parametrize("item", ["u2", "f4", "f8", "c8", "c16"])
+def test_items_between_their_places_are_moved_there_first(on_host, item):
+    """To a device these are an error after which it does nothing more for the process."""
+    size = np.dtype(item).itemsize
+    memory = np.random.default_rng(0).integers(0, 60, 5000 * size, np.uint8)
+    rows = np.array([3, 0, -1])
+    for start, step in itertools.product(range(0, size, max(1, size // 4)), (size, size + 1)):
+        src = np.ndarray((6, 5, 7), item, memory, start, (35 * step, 7 * step, step))
+        src = src[:, ::-1]
+        launches = None if item == "c16" else 1  # CuPy's functions move those
+        on_host(src, (2, 0, 1), src.transpose(2, 0, 1), launches=launches)
+        on_host(src, (0, 2, 1), src[rows].transpose(0, 2, 1), rows, launches=launches)
+        on_host(src[:0], (1, 0, 2), src[:0].transpose(1, 0, 2), launches=0)
+    runs = np.ndarray((6, 8), "u2", memory, 1, (16, 2))
+    on_host(runs, (1, 0), runs.T.astype("f4") + np.float32(1), dtype="f4", shift=1)
+    one = np.ndarray((), "f4", memory, 1)
+    on_host(one, (), one)
 
 
 def far_apart(values):

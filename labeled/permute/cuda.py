@@ -71,6 +71,8 @@ MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its 
 
 NARROW_BYTES = (1 << 32) - (1 << 16)  # arrays of fewer bytes are walked with 32-bit numbers
 
+ITEM_BYTES = (2, 4, 8, 16)  # of items that devices read as one, so these have to be aligned
+
 MAX_AXES = 12
 TABLE_NUMBERS = 24 + 4 * MAX_AXES
 WORD_BYTES, SECTOR_BYTES = 4, 32
@@ -113,6 +115,23 @@ class Launch(NamedTuple):
     program: Program
     blocks: int
     table: npt.NDArray[Any]
+
+
+def aligned(src: Any) -> Any:
+    """Return a CuPy array whose items lie at multiples of their size; a copy where they do not.
+
+    Others, such as views of bytes from the second on, are a fatal error of CUDA's to kernels,
+    CuPy's own, too. They are copied in parts that do lie so.
+    """
+    n_bytes = src.dtype.itemsize
+    steps = [step for n, step in zip(src.shape, src.strides, strict=True) if n > 1]
+    width = math.gcd(n_bytes, int(src.data.ptr), *steps)
+    if width == n_bytes or n_bytes not in ITEM_BYTES or not src.size:
+        return src
+    cupy = sys.modules["cupy"]
+    shape, strides = (*src.shape, n_bytes // width), (*src.strides, width)
+    parts = cupy.ndarray(shape, np.dtype(f"u{width}"), src.data, strides)
+    return parts.copy().view(src.dtype).reshape(src.shape)
 
 
 def copied(
