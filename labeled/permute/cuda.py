@@ -84,9 +84,9 @@ SOURCE = Path(__file__).with_name("permute.cu")  # the kernel
 
 
 TYPES = {
-    "B": "unsigned char", "b": "signed char", "H": "unsigned short", "h": "short",
-    "I": "unsigned int", "i": "int", "L": "unsigned long long", "l": "long long",
-    "Q": "unsigned long long", "q": "long long", "?": "unsigned char", "f": "float", "d": "double",
+    "u1": "unsigned char", "i1": "signed char", "u2": "unsigned short", "i2": "short",
+    "u4": "unsigned int", "i4": "int", "u8": "unsigned long long", "i8": "long long",
+    "f4": "float", "f8": "double",
 }  # fmt: skip
 
 
@@ -98,15 +98,15 @@ class Program(NamedTuple):
     picked: bool  # whether rows are gathered
     scaled: bool
     place: np.dtype[Any]  # of places in arrays: 32 bits take half as many registers as 64
-    few: bool = False  # whether factors travel with the launch, rather than lie on the device
-    varies: int = 0  # whether factors change: 1 from row to row, 2 along the fast axis, too
-    period: int = 1  # after how many items along it they begin again; 1 where they do not
-    load: int = 1  # how many items are read at a time, as one word of four bytes
-    turned: int = 1  # how many rows a thread turns at a time, a word of each
-    under_way: int = 1  # words that a thread has asked for and not yet got
-    readers: int = 1  # how many threads share a line of the source
-    words: int = 1  # how many of the words under way are of one line
-    tile_items: int = 0  # of shared memory
+    few: bool  # whether factors travel with the launch, rather than lie on the device
+    varies: int  # whether factors change: 1 from row to row, 2 along the fast axis, too
+    period: int  # after how many items along it they begin again; 1 where they do not
+    load: int  # how many items are read at a time, as one word of four bytes
+    turned: int  # how many rows a thread turns at a time, a word of each
+    under_way: int  # words that a thread has asked for and not yet got
+    readers: int  # how many threads share a line of the source
+    words: int  # how many of the words under way are of one line
+    tile_items: int  # of shared memory
 
 
 class Launch(NamedTuple):
@@ -156,18 +156,19 @@ def copied(
         return None
     shapes = [None if one is None else np.shape(one) for one in (scale, shift, rows)]
     found = plan_of(src.shape, src.strides, src.dtype, tuple(axes), dtype, *shapes)
+    if not found.size:
+        return cupy.empty(found.shape, found.final)
     pairs = zip(src.shape, src.strides, strict=True)
     start = sum((n - 1) * -step for n, step in pairs if step < 0)
     launch = launch_of(found, int(src.data.ptr) % WORD_BYTES, start)
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None
     program, result = launch.program, cupy.empty(found.shape, found.final)
-    if not found.size:
-        return result
-    picked = src
+    # of what the kernel does not ask for, any address will do
+    picked: Any = src
+    sent: tuple[Any, ...] = (src, src)
     if rows is not None:
         picked = cupy.asarray((rows * src.strides[0]).astype(program.place))
-    sent: tuple[Any, ...] = (src, src)
     if found.scaled:
         given = [1.0 if scale is None else scale, -0.0 if shift is None else shift]
         arrays = [np.asarray(one, found.compute) for one in given]
@@ -253,9 +254,6 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     types, place = found.kernel_items(), np.dtype(np.uint64 if wide else np.uint32)
     if types is None or not axes or len(lengths) > MAX_AXES:
         return None
-    program = Program(*types, found.axis is not None, found.scaled, place)
-    if not found.size:
-        return Launch(program, 0, by_value(np.zeros(TABLE_NUMBERS, place)))
     # what is outside, and what are rows: the innermost axis of each first
     fast = axes[-1] if found.fast is None else found.fast
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
@@ -275,10 +273,10 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     in_one = in_one and one_piece == tuple(src[axis] for axis in rows)
     # rows that begin with a word are read by words; what is read in one piece finds where one is
     others = [step for axis, step in enumerate(found.at) if axis != fast]
-    words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
+    by_words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
     matrix = Matrix(
         n_outer, lengths[fast], period, n_rows, runs, in_one,
-        max(1, WORD_BYTES // item_bytes) if words else 1, max(1, WORD_BYTES // final_bytes),
+        max(1, WORD_BYTES // item_bytes) if by_words else 1, max(1, WORD_BYTES // final_bytes),
         final_bytes, found.pure, found.size if in_one and not vary else MAX_ROWS,
     )  # fmt: skip
     tile = tile_of(matrix)
@@ -295,11 +293,15 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     for axis in (*outer, *rows):
         numbers += [lengths[axis], src[axis], factor[axis], axis == found.axis]
     numbers += [0] * (TABLE_NUMBERS - len(numbers))
-    program = threads_of(program, matrix, tile)._replace(
-        few=found.scaled and math.prod(factor_shape) <= FEW_FACTORS,
-        varies=0 if math.prod(factor_shape) == 1 else 2 if factor[fast] else 1,
-        period=period,
-    )
+    n_factors = math.prod(factor_shape)
+    readers, words = readers_of(matrix, tile, item_bytes)
+    program = Program(
+        *types, found.axis is not None, found.scaled, place,
+        few=found.scaled and n_factors <= FEW_FACTORS,
+        varies=0 if n_factors == 1 else 2 if factor[fast] else 1,
+        period=period, load=matrix.load, turned=tile.turned, under_way=tile.way.under_way,
+        readers=readers, words=words, tile_items=tile.way.tile_bytes // final_bytes,
+    )  # fmt: skip
     table = by_value(np.array(numbers, np.int64).astype(place))  # backwards modulo its length
     return Launch(program, -(-n_outer // tile.outers) * fast_tiles * row_tiles, table)
 
@@ -366,28 +368,19 @@ def pitch_of(length: int, apart: int, load: int, store: int) -> tuple[int, int, 
     return pitch, 0 if (pitch if load > 1 else pitch // store) % 2 else store, False
 
 
-def threads_of(program: Program, matrix: Matrix, tile: Tile) -> Program:
-    """Return a program that spreads the threads of a block over lines of the source.
+def readers_of(matrix: Matrix, tile: Tile, item_bytes: int) -> tuple[int, int]:
+    """Return how many threads share a line of the source, and how many words of it each has.
 
     Each choice is another program, as a loop that does not know them takes up to a fifth more
     instructions. Batches of 1 to 512 pictures meet one to four of them, and five to 12 where
     examples are the last axis of the result, or the one before channels.
     """
-    load, way = matrix.load, tile.way
     # a word that is cast to wider items becomes several: fewer threads meet different banks
-    best = max(2, min(WARP, WARP * program.item.itemsize // matrix.final_bytes))
-    readers, words = spread(
-        tile.fasts // load, -(-tile.outers * tile.rows // tile.turned), best,
-        way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
+    best = max(2, min(WARP, WARP * item_bytes // matrix.final_bytes))
+    return spread(
+        tile.fasts // matrix.load, -(-tile.outers * tile.rows // tile.turned), best,
+        tile.way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
     )  # fmt: skip
-    return program._replace(
-        load=load,
-        turned=tile.turned,
-        under_way=way.under_way,
-        readers=readers,
-        words=words,
-        tile_items=way.tile_bytes // matrix.final_bytes,
-    )
 
 
 def writers_of(matrix: Matrix, tile: Tile) -> int:
@@ -428,10 +421,10 @@ def spread(
 
 @lru_cache(maxsize=256)
 def kernel(cupy: Any, program: Program, number: int) -> Any:
-    """Return a kernel on a device."""
+    """Return a kernel, which each device, by its number, has one of."""
     named = {
-        "ITEM": TYPES[program.item.char],
-        "FINAL": TYPES[program.final.char],
+        "ITEM": TYPES[program.item.str[1:]],
+        "FINAL": TYPES[program.final.str[1:]],
         "PURE": int(program.final.kind != "f"),
         "PICKED": int(program.picked),
         "SCALED": int(program.scaled),
@@ -445,7 +438,7 @@ def kernel(cupy: Any, program: Program, number: int) -> Any:
         "TURNED": program.turned,
         "UNDER_WAY": program.under_way,
         "FEW_FACTORS": FEW_FACTORS,
-        "INDEX": TYPES[program.place.char],
+        "INDEX": TYPES[program.place.str[1:]],
         "MAX_AXES": MAX_AXES,
         "THREADS": THREADS,
         "BLOCKS": BLOCKS,

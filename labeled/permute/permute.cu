@@ -105,8 +105,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     const int described = table.in_one ? min((int)table.described, n_rows)
                                        : (n_rows + MORE_ROWS - 1) / MORE_ROWS * MORE_ROWS;
     for (int at = threadIdx.x; at < described; at += THREADS) {
-        const int square = min(at, n_rows - 1) / TURNED * TURNED;
-        const int n = min(square + at % TURNED, n_rows - 1);
+        // where rows are turned, there are as many of them as squares take
+        const int n = min(at, n_rows - 1) / TURNED * TURNED + at % TURNED;
         const int group = outers > 1 ? n / tile_rows : 0;
         const int line = group * fasts;
         Place place = {};
