@@ -101,6 +101,10 @@ def test_what_cannot_be_kept_is_refused(ds, tmp_path):
         ragged.load(device=FakeDevice(0))
     with pytest.raises(LoaderError, match="'mps' must be 'cpu', 'cuda'"):
         ds.load(device="mps")
+    kept = ds.load(device=FakeDevice(0))
+    for clash in ({"errors": "skip"}, {"output": "numpy"}):
+        with pytest.raises(LoaderError, match=r"^load\(device='fake'\) does not go with"):
+            kept.batches(8, **clash)
     small = ds.select("features").load(device=FakeDevice(5, room=1000)).batches(32)
     with pytest.raises(DeviceMemoryError, match="out of memory"):
         next(iter(small))

@@ -87,6 +87,25 @@ def test_one_item_and_one_axis(cupy):
     check(cupy, permute.copy(cupy.asarray(here)[4], ()), here[4])
 
 
+@pytest.mark.parametrize("factor", [(3,), (37, 1, 1, 3)], ids=str)
+def test_channels_that_lie_last_are_scaled_as_on_the_host(cupy, factor):
+    here = values((37, 24, 40, 3), "u1")
+    scale = np.random.default_rng(4).uniform(-2, 2, factor).astype("f4")
+    for axes in AXES:
+        changes = {"dtype": "f4", "scale": scale, "shift": 1}
+        found = permute.copy(cupy.asarray(here), axes, **changes)
+        check(cupy, found, permute.copy(here, axes, **changes))
+
+
+@pytest.mark.parametrize("item", ["f2", "f4", "c8", "c16"])
+def test_items_between_their_places_are_copied(cupy, item):
+    here = values((5, 6, 7), item)
+    memory = cupy.asarray(np.frombuffer(b"?" + here.tobytes(), np.uint8))
+    there = memory[1:].view(item).reshape(here.shape)
+    check(cupy, permute.copy(there, (2, 0, 1)), here.transpose(2, 0, 1))
+    check(cupy, permute.gather(there, [3, 0], (1, 0, 2)), here[[3, 0]].transpose(1, 0, 2))
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
 @pytest.mark.parametrize("item", [*ITEMS, "i8"])
 def test_casts_are_those_of_numpy(cupy, item, dtype):

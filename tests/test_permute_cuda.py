@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import itertools
+import math
 import mmap
 import re
 import shutil
@@ -128,9 +129,13 @@ def host(tmp_path_factory):
         def launch(self, blocks, threads, args):
             # CuPy sends nothing of the host along but single items
             assert all(one.size == 1 for one in args if type(one) is np.ndarray)
+            for one in args[:2]:  # a device reads items nowhere else
+                places = math.gcd(one.data.ptr, *one.strides)
+                assert places % one.dtype.itemsize == 0 or one.shape == (1,) * one.ndim
             cupy.launched.append((blocks[0], self.code))
             cupy.tables[:] = [args[3]]
             more = [None] * (6 - len(args))
+            cupy.sent = 0 if more else sum(one.nbytes for one in args[4:])  # of factors
             cupy.codes[self.code](ctypes.c_longlong(blocks[0]), *map(address, args), *more)
 
     def empty(shape, dtype):
@@ -198,6 +203,25 @@ def test_one_item_and_one_axis(on_host):
         on_host(line[::-3], (0,), line[::-3], launches=None)
 
 
+@pytest.mark.parametrize("item", ["u2", "f4", "f8", "c8", "c16"])
+def test_items_between_their_places_are_moved_there_first(on_host, item):
+    """To a device these are an error after which it does nothing more for the process."""
+    size = np.dtype(item).itemsize
+    memory = np.random.default_rng(0).integers(0, 60, 5000 * size, np.uint8)
+    rows = np.array([3, 0, -1])
+    for start, step in itertools.product(range(0, size, max(1, size // 4)), (size, size + 1)):
+        src = np.ndarray((6, 5, 7), item, memory, start, (35 * step, 7 * step, step))
+        src = src[:, ::-1]
+        launches = None if item == "c16" else 1  # CuPy's functions move those
+        on_host(src, (2, 0, 1), src.transpose(2, 0, 1), launches=launches)
+        on_host(src, (0, 2, 1), src[rows].transpose(0, 2, 1), rows, launches=launches)
+        on_host(src[:0], (1, 0, 2), src[:0].transpose(1, 0, 2), launches=0)
+    runs = np.ndarray((6, 8), "u2", memory, 1, (16, 2))
+    on_host(runs, (1, 0), runs.T.astype("f4") + np.float32(1), dtype="f4", shift=1)
+    one = np.ndarray((), "f4", memory, 1)
+    on_host(one, (), one)
+
+
 def far_apart(values):
     """Return values whose rows lie so far apart that places of items need 64 bits."""
     step = values.itemsize << 31
@@ -233,6 +257,31 @@ def test_factors_of_the_host_are_the_same_few_or_many(on_host, n):
         one = {"dtype": "f4", "shift": shift.tolist()}
         expected = (src + shift).transpose(axes)
         on_host(src, axes, expected, **one)
+
+
+@pytest.mark.parametrize(("shape", "factor", "sent"), [
+    ((7, 20, 30, 3), (3,), {"FEW": 1, "PERIOD": 3}),
+    ((40, 5, 30, 3), (40, 1, 1, 3), {"FEW": 0, "PERIOD": 3}),
+    ((5, 6, 30, 7), (6, 1, 7), {"FEW": 1, "PERIOD": 7}),
+    ((900, 63), (63,), {"FEW": 1, "PERIOD": 63}),
+    ((900, 64), (64,), {"FEW": 1, "PERIOD": 1}),
+])  # fmt: skip
+@pytest.mark.parametrize("item", ["u1", "f4", "i4"])
+def test_factors_of_channels_behind_are_sent_once(host, on_host, item, shape, factor, sent):
+    src = np.random.default_rng(0).integers(0, 256, shape).astype(item)
+    rows = np.random.default_rng(1).integers(0, len(src), len(src))
+    final = "f8" if item == "i4" else "f4"
+    scale = np.random.default_rng(2).uniform(0.1, 2, factor).astype(final)
+    changes = {"dtype": final, "scale": scale, "shift": np.dtype(final).type(7)}
+    expected = src.astype(final) * scale + changes["shift"]
+    axes = range(len(shape))
+    ((_, code),) = on_host(src, axes, expected, **changes)
+    assert {f"#define {name} {value}" for name, value in sent.items()} <= set(code.split("\n"))
+    assert host.sent == 2 * scale.nbytes * (not sent["FEW"])
+    if len(factor) < len(shape):
+        on_host(src, axes, expected[rows], rows, **changes)
+    outside_in = np.asfortranarray(src)  # channels are not what lies together
+    on_host(outside_in, axes, expected, **changes)
 
 
 @pytest.mark.parametrize("item", ["u1", "u2"])
@@ -323,8 +372,9 @@ def log_of(nvrtc, code, architecture="sm_90"):
     return failed == 0, log.value.decode()
 
 
-def codes_asked_for(monkeypatch):
-    """Return the source of each kind of item, each kind of result, each pure move."""
+@pytest.fixture
+def noted(monkeypatch):
+    """Return a stand-in for CuPy that notes the source of kernels, and runs none."""
     cupy = stand_in()
     monkeypatch.setitem(sys.modules, "cupy", cupy)
 
@@ -336,6 +386,19 @@ def codes_asked_for(monkeypatch):
             return lambda *args: None
 
     cupy.RawModule = Module
+    return cupy
+
+
+@pytest.mark.parametrize(("axes", "most"), [((1, 2, 3, 0), 12), ((0, 2, 3, 1), 4)])
+def test_batches_of_any_size_share_a_few_programs(noted, axes, most):
+    pictures = np.zeros((512, 3, 32, 32), np.uint8)
+    for n in range(1, 513):
+        permute.copy(noted.ndarray(pictures[:n]), axes, dtype="f4")
+    assert len(noted.codes) <= most
+
+
+def codes_asked_for(cupy):
+    """Return the source of each kind of item, each kind of result, each pure move."""
     pairs = {("?", "f"), ("q", "f"), ("d", "d"), ("B", "f")}
     factors = [{}, {"scale": 2.0, "shift": 1.0}, {"scale": np.ones((3, 72, 1))}]
     asked = [(item, {"dtype": final, **more}) for item, final in pairs for more in factors]
@@ -349,9 +412,9 @@ def codes_asked_for(monkeypatch):
     return list(cupy.codes)
 
 
-def test_the_kernels_are_programs_for_a_device(nvrtc, monkeypatch):
+def test_the_kernels_are_programs_for_a_device(nvrtc, noted):
     """`sm_90` stands for all."""
-    codes = codes_asked_for(monkeypatch)
+    codes = codes_asked_for(noted)
     assert len(codes) > 30
     for code in codes:
         assert log_of(nvrtc, code) == (True, ""), code[:600]

@@ -320,4 +320,6 @@ def _device_for(options: BatchOptions, *, makes_on_host: bool) -> Device | None:
         clash = "output='numpy', whose arrays are the host's"
     else:
         return device
-    raise LoaderError(f"device={options.device!r} does not go with {clash}; leave one of them out")
+    asked = f"device={device.name!r}"
+    asked = f"load({asked})" if isinstance(options.device, Resident) else asked
+    raise LoaderError(f"{asked} does not go with {clash}; leave one of them out")

@@ -336,6 +336,7 @@ def _in_its_library(
     order = plan.checked_order(axes, src.ndim)
     with device.kernels_at(src):
         if device.is_cupy(src):
+            src = cuda.aligned(src)
             made = cuda.copied(src, rows, order, dtype, scale, shift)
             if made is not None:
                 return made

@@ -17,7 +17,8 @@ A `Matrix` is such a copy in numbers, a `Tile` is what a block takes of it, a `P
 compiled, and a `Launch` is what is sent.
 
 The shape travels with the launch, as a small table. What is compiled in besides the types is how
-threads are spread over lines, so that loops have few instructions: a program serves many shapes.
+threads are spread over lines of the source, so that the loop that reads has few instructions: a
+program serves many shapes.
 
 How it became fast, in medians of the 24 orders for bytes: 0.21 before; 0.60 with tiles that lie as
 the result does; 0.64 with loops that need neither divisions nor bounds, as what they depend on is
@@ -70,8 +71,10 @@ MAX_BLOCKS = (1 << 31) - 1  # what one launch takes along the first axis of its 
 
 NARROW_BYTES = (1 << 32) - (1 << 16)  # arrays of fewer bytes are walked with 32-bit numbers
 
+ITEM_BYTES = (2, 4, 8, 16)  # of items that devices read as one, so these have to be aligned
+
 MAX_AXES = 12
-TABLE_NUMBERS = 23 + 4 * MAX_AXES
+TABLE_NUMBERS = 24 + 4 * MAX_AXES
 WORD_BYTES, SECTOR_BYTES = 4, 32
 FEW_FACTORS = 64  # so many factors travel with a launch, whose arguments may take 4 KiB
 
@@ -81,9 +84,9 @@ SOURCE = Path(__file__).with_name("permute.cu")  # the kernel
 
 
 TYPES = {
-    "B": "unsigned char", "b": "signed char", "H": "unsigned short", "h": "short",
-    "I": "unsigned int", "i": "int", "L": "unsigned long long", "l": "long long",
-    "Q": "unsigned long long", "q": "long long", "?": "unsigned char", "f": "float", "d": "double",
+    "u1": "unsigned char", "i1": "signed char", "u2": "unsigned short", "i2": "short",
+    "u4": "unsigned int", "i4": "int", "u8": "unsigned long long", "i8": "long long",
+    "f4": "float", "f8": "double",
 }  # fmt: skip
 
 
@@ -95,15 +98,15 @@ class Program(NamedTuple):
     picked: bool  # whether rows are gathered
     scaled: bool
     place: np.dtype[Any]  # of places in arrays: 32 bits take half as many registers as 64
-    few: bool = False  # whether factors travel with the launch, rather than lie on the device
-    varies: int = 0  # whether factors change: 1 from row to row, 2 along the fast axis, too
-    load: int = 1  # how many items are read at a time, as one word of four bytes
-    turned: int = 1  # how many rows a thread turns at a time, a word of each
-    under_way: int = 1  # words that a thread has asked for and not yet got
-    readers: int = 1  # how many threads share a line of the source
-    words: int = 1  # how many of the words under way are of one line
-    writers: int = 1  # how many threads share a line of the result
-    tile_items: int = 0  # of shared memory
+    few: bool  # whether factors travel with the launch, rather than lie on the device
+    varies: int  # whether factors change: 1 from row to row, 2 along the fast axis, too
+    period: int  # after how many items along it they begin again; 1 where they do not
+    load: int  # how many items are read at a time, as one word of four bytes
+    turned: int  # how many rows a thread turns at a time, a word of each
+    under_way: int  # words that a thread has asked for and not yet got
+    readers: int  # how many threads share a line of the source
+    words: int  # how many of the words under way are of one line
+    tile_items: int  # of shared memory
 
 
 class Launch(NamedTuple):
@@ -112,6 +115,23 @@ class Launch(NamedTuple):
     program: Program
     blocks: int
     table: npt.NDArray[Any]
+
+
+def aligned(src: Any) -> Any:
+    """Return a CuPy array whose items lie at multiples of their size; a copy where they do not.
+
+    Others, such as views of bytes from the second on, are a fatal error of CUDA's to kernels,
+    CuPy's own, too. They are copied in parts that do lie so.
+    """
+    n_bytes = src.dtype.itemsize
+    steps = [step for n, step in zip(src.shape, src.strides, strict=True) if n > 1]
+    width = math.gcd(n_bytes, int(src.data.ptr), *steps)
+    if width == n_bytes or n_bytes not in ITEM_BYTES or not src.size:
+        return src
+    cupy = sys.modules["cupy"]
+    shape, strides = (*src.shape, n_bytes // width), (*src.strides, width)
+    parts = cupy.ndarray(shape, np.dtype(f"u{width}"), src.data, strides)
+    return parts.copy().view(src.dtype).reshape(src.shape)
 
 
 def copied(
@@ -136,23 +156,25 @@ def copied(
         return None
     shapes = [None if one is None else np.shape(one) for one in (scale, shift, rows)]
     found = plan_of(src.shape, src.strides, src.dtype, tuple(axes), dtype, *shapes)
+    if not found.size:
+        return cupy.empty(found.shape, found.final)
     pairs = zip(src.shape, src.strides, strict=True)
     start = sum((n - 1) * -step for n, step in pairs if step < 0)
     launch = launch_of(found, int(src.data.ptr) % WORD_BYTES, start)
     if launch is None or launch.blocks > MAX_BLOCKS:
         return None
     program, result = launch.program, cupy.empty(found.shape, found.final)
-    if not found.size:
-        return result
-    picked = src
+    # of what the kernel does not ask for, any address will do
+    picked: Any = src
+    sent: tuple[Any, ...] = (src, src)
     if rows is not None:
         picked = cupy.asarray((rows * src.strides[0]).astype(program.place))
-    sent: tuple[Any, ...] = (src, src)
     if found.scaled:
         given = [1.0 if scale is None else scale, -0.0 if shift is None else shift]
-        both = np.broadcast_arrays(
-            *(found.over_axes(np.asarray(one, found.compute), src.ndim) for one in given)
-        )
+        arrays = [np.asarray(one, found.compute) for one in given]
+        repeated = program.period == 1  # else the kernel does it
+        laid = [found.over_axes(one, src.ndim, repeated=repeated) for one in arrays]
+        both = np.broadcast_arrays(*laid)
         if program.few:
             few = np.zeros((2, FEW_FACTORS), found.compute)
             few[:, : both[0].size] = [one.reshape(-1) for one in both]
@@ -185,6 +207,7 @@ class Matrix(NamedTuple):
 
     n_outer: int
     n_fast: int
+    period: int  # see `Program`
     n_rows: int
     runs: bool  # whether the fast axis is the last one of the result, too
     in_one: bool  # whether rows are short, lie in one piece, and are read as such
@@ -231,18 +254,17 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     types, place = found.kernel_items(), np.dtype(np.uint64 if wide else np.uint32)
     if types is None or not axes or len(lengths) > MAX_AXES:
         return None
-    program = Program(*types, found.axis is not None, found.scaled, place)
-    if not found.size:
-        return Launch(program, 0, by_value(np.zeros(TABLE_NUMBERS, place)))
-    # of each axis of the result: items of a step in the factors, bytes of one in the source
-    factor_shape = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)]
-    factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
-    src = [0 if a == found.axis else step for a, step in enumerate(found.at)]
     # what is outside, and what are rows: the innermost axis of each first
     fast = axes[-1] if found.fast is None else found.fast
     outer, rows = range(fast - 1, -1, -1), range(len(lengths) - 1, fast, -1)
     if runs := not rows:
         outer, rows = rows, outer
+    # of each axis of the result: items of a step in the factors, bytes of one in the source
+    factor_shape, period = [n if v else 1 for n, v in zip(lengths, found.varies, strict=True)], 1
+    if runs and found.repeat > 1:
+        period = factor_shape[fast] = lengths[fast] // found.repeat
+    factor = [s if v else 0 for s, v in zip(packed(factor_shape, 1), found.varies, strict=True)]
+    src = [0 if a == found.axis else step for a, step in enumerate(found.at)]
     n_outer, n_rows = (math.prod(lengths[axis] for axis in part) for part in (outer, rows))
     vary = any(factor[axis] for axis in rows)
     together = src[fast] == item_bytes
@@ -251,10 +273,10 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
     in_one = in_one and one_piece == tuple(src[axis] for axis in rows)
     # rows that begin with a word are read by words; what is read in one piece finds where one is
     others = [step for axis, step in enumerate(found.at) if axis != fast]
-    words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
+    by_words = in_one or (together and math.gcd(WORD_BYTES, address, *others) == WORD_BYTES)
     matrix = Matrix(
-        n_outer, lengths[fast], n_rows, runs, in_one,
-        max(1, WORD_BYTES // item_bytes) if words else 1, max(1, WORD_BYTES // final_bytes),
+        n_outer, lengths[fast], period, n_rows, runs, in_one,
+        max(1, WORD_BYTES // item_bytes) if by_words else 1, max(1, WORD_BYTES // final_bytes),
         final_bytes, found.pure, found.size if in_one and not vary else MAX_ROWS,
     )  # fmt: skip
     tile = tile_of(matrix)
@@ -266,14 +288,20 @@ def launch_of(found: CopyPlan, address: int, start: int) -> Launch | None:
         tile.outers, tile.fasts, tile.rows, fast_tiles, row_tiles,
         tile.pitch, tile.skew, 1 if runs else tile.pitch, word_step, len(outer), len(rows),
         runs, in_one, tile.joined, n_described, matrix.apart % matrix.store == 0,
+        writers_of(matrix, tile).bit_length() - 1,
     ]  # fmt: skip
     for axis in (*outer, *rows):
         numbers += [lengths[axis], src[axis], factor[axis], axis == found.axis]
     numbers += [0] * (TABLE_NUMBERS - len(numbers))
-    program = threads_of(program, matrix, tile)._replace(
-        few=found.scaled and math.prod(factor_shape) <= FEW_FACTORS,
-        varies=0 if math.prod(factor_shape) == 1 else 2 if factor[fast] else 1,
-    )
+    n_factors = math.prod(factor_shape)
+    readers, words = readers_of(matrix, tile, item_bytes)
+    program = Program(
+        *types, found.axis is not None, found.scaled, place,
+        few=found.scaled and n_factors <= FEW_FACTORS,
+        varies=0 if n_factors == 1 else 2 if factor[fast] else 1,
+        period=period, load=matrix.load, turned=tile.turned, under_way=tile.way.under_way,
+        readers=readers, words=words, tile_items=tile.way.tile_bytes // final_bytes,
+    )  # fmt: skip
     table = by_value(np.array(numbers, np.int64).astype(place))  # backwards modulo its length
     return Launch(program, -(-n_outer // tile.outers) * fast_tiles * row_tiles, table)
 
@@ -291,6 +319,7 @@ def tile_of(matrix: Matrix) -> Tile:
     room = way.tile_bytes // matrix.final_bytes - store
     step = max(store, SECTOR_BYTES // matrix.final_bytes)
     if matrix.runs:
+        step = math.lcm(step, matrix.period)  # tiles begin where factors do
         fasts = evenly(matrix.n_fast, room - step, step)
         pitch, _, joined = pitch_of(fasts, matrix.n_fast, load, store)
         return Tile(way, 1, fasts, min(n_rows, MAX_ROWS, room // pitch), pitch, 0, joined, 1)
@@ -339,22 +368,31 @@ def pitch_of(length: int, apart: int, load: int, store: int) -> tuple[int, int, 
     return pitch, 0 if (pitch if load > 1 else pitch // store) % 2 else store, False
 
 
-def threads_of(program: Program, matrix: Matrix, tile: Tile) -> Program:
-    """Return a program that spreads the threads of a block over lines of source and result."""
-    load, store, way = matrix.load, matrix.store, tile.way
+def readers_of(matrix: Matrix, tile: Tile, item_bytes: int) -> tuple[int, int]:
+    """Return how many threads share a line of the source, and how many words of it each has.
+
+    Each choice is another program, as a loop that does not know them takes up to a fifth more
+    instructions. Batches of 1 to 512 pictures meet one to four of them, and five to 12 where
+    examples are the last axis of the result, or the one before channels.
+    """
     # a word that is cast to wider items becomes several: fewer threads meet different banks
-    best = max(2, min(WARP, WARP * program.item.itemsize // matrix.final_bytes))
-    readers, words = spread(
-        tile.fasts // load, -(-tile.outers * tile.rows // tile.turned), best,
-        way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
+    best = max(2, min(WARP, WARP * item_bytes // matrix.final_bytes))
+    return spread(
+        tile.fasts // matrix.load, -(-tile.outers * tile.rows // tile.turned), best,
+        tile.way.under_way // tile.turned, THREADS, MAX_ROWS // tile.turned,
     )  # fmt: skip
+
+
+def writers_of(matrix: Matrix, tile: Tile) -> int:
+    """Return how many threads of a block share a line of the result: a power of two.
+
+    The loop that writes is as short where this is not compiled in, so it travels with the launch.
+    """
+    load, store = matrix.load, matrix.store
     n_lines, length = tile.lines(matrix.runs)
     most = THREADS if n_lines == 1 else THREADS // max(load, store)
     writers, _ = spread(length // store, n_lines, WARP, 1, most, THREADS)
-    return program._replace(
-        load=load, turned=tile.turned, under_way=way.under_way, readers=readers, words=words,
-        writers=writers, tile_items=way.tile_bytes // matrix.final_bytes,
-    )  # fmt: skip
+    return writers
 
 
 def spread(
@@ -363,9 +401,7 @@ def spread(
     """Return how many threads share a line, and how many words of it a thread has under way.
 
     Both are powers of two, so that dividing by them is free. The fewest turns of a block are best,
-    then few words of a line, then as many threads as touch memory together. Each choice is another
-    program: batches of 1 to 512 examples take one to seven, and up to 28 where examples are the
-    last axis of the result.
+    then few words of a line, then as many threads as touch memory together.
     """
 
     def cost(one: tuple[int, int]) -> tuple[float, int, int]:
@@ -385,24 +421,24 @@ def spread(
 
 @lru_cache(maxsize=256)
 def kernel(cupy: Any, program: Program, number: int) -> Any:
-    """Return a kernel on a device."""
+    """Return a kernel, which each device, by its number, has one of."""
     named = {
-        "ITEM": TYPES[program.item.char],
-        "FINAL": TYPES[program.final.char],
+        "ITEM": TYPES[program.item.str[1:]],
+        "FINAL": TYPES[program.final.str[1:]],
         "PURE": int(program.final.kind != "f"),
         "PICKED": int(program.picked),
         "SCALED": int(program.scaled),
         "FEW": int(program.few),
         "VARIES": program.varies,
+        "PERIOD": program.period,
         "LOAD": program.load,
         "STORE": max(1, WORD_BYTES // program.final.itemsize),
         "READERS": program.readers,
         "WORDS": program.words,
-        "WRITERS": program.writers,
         "TURNED": program.turned,
         "UNDER_WAY": program.under_way,
         "FEW_FACTORS": FEW_FACTORS,
-        "INDEX": TYPES[program.place.char],
+        "INDEX": TYPES[program.place.str[1:]],
         "MAX_AXES": MAX_AXES,
         "THREADS": THREADS,
         "BLOCKS": BLOCKS,

@@ -21,6 +21,7 @@ struct Table {
     Big joined;                            // whether all lines of a tile are one
     Big described;                         // where rows are one piece: how many need a place
     Big whole_words;                       // whether every line of the result begins with a word
+    Big writer_bits;                       // 2^bits threads share a line of the result
     Axis axis[MAX_AXES];
 };
 // Where a row of a tile lies in the source, in the tile, and in the factors.
@@ -70,8 +71,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     const __grid_constant__ Table table,
 #if FEW
     const __grid_constant__ Factors factors) {
+#if VARIES == 2
+    // threads ask for different ones at a time, which arguments answer one after the other
+    __shared__ FINAL scale[FEW_FACTORS], shift[FEW_FACTORS];
+    for (int at = threadIdx.x; at < FEW_FACTORS; at += THREADS)
+        scale[at] = factors.scale[at], shift[at] = factors.shift[at];
+#else
     const FINAL* scale = factors.scale;
     const FINAL* shift = factors.shift;
+#endif
 #else
     const FINAL* __restrict__ scale, const FINAL* __restrict__ shift) {
 #endif
@@ -97,13 +105,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     const int described = table.in_one ? min((int)table.described, n_rows)
                                        : (n_rows + MORE_ROWS - 1) / MORE_ROWS * MORE_ROWS;
     for (int at = threadIdx.x; at < described; at += THREADS) {
-        const int square = min(at, n_rows - 1) / TURNED * TURNED;
-        const int n = min(square + at % TURNED, n_rows - 1);
+        // where rows are turned, there are as many of them as squares take
+        const int n = min(at, n_rows - 1) / TURNED * TURNED + at % TURNED;
         const int group = outers > 1 ? n / tile_rows : 0;
         const int line = group * fasts;
         Place place = {};
         place.src = table.start + fast * table.fast_step;
-#if VARIES
+#if VARIES && PERIOD == 1
         place.factor = fast * table.fast_factor;
 #endif
         Big from = walk(table, 0, (int)table.n_outer_axes, outer + group, place, 0);
@@ -127,8 +135,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
         #define FACTOR(place, along) 0
     #elif VARIES == 1
         #define FACTOR(place, along) (place).factor
-    #else
+    #elif PERIOD == 1
         #define FACTOR(place, along) ((place).factor + (along) * table.fast_factor)
+    #else  // they begin again and again, and do so at the first item of a tile
+        #define FACTOR(place, along) ((place).factor + (unsigned)(along) % PERIOD)
     #endif
     #define CONVERTED(value, place, along) \
         ((FINAL)(value) * scale[FACTOR(place, along)] + shift[FACTOR(place, along)])
@@ -157,6 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
         const int words = fasts / LOAD, word_step = (int)table.word_step;
         const Big word_bytes = LOAD * table.fast_step;
         for (int word = threadIdx.x % READERS; word < words; word += READERS * WORDS) {
+            #pragma unroll 1  // the words under way are what is unrolled
             for (int n = threadIdx.x / READERS * TURNED; n < n_rows; n += MORE_ROWS) {
                 // several words are under way at a time: how many decides how fast this is
                 Loaded loaded[UNDER_WAY];
@@ -214,19 +225,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) permute(
     __syncthreads();
     int lines = table.runs ? n_rows : outers * fasts, length = table.runs ? fasts : rows;
     if (table.joined) length *= lines, lines = 1;
-    enum { WRITE_ROWS = THREADS / WRITERS };
-    const int own = threadIdx.x / WRITERS;
+    const int writers = 1 << table.writer_bits, write_rows = THREADS >> table.writer_bits;
+    const int own = threadIdx.x >> table.writer_bits;
     const int first = lead + own * pitch + (int)((unsigned)own / LOAD) * skew;
-    const int next = WRITE_ROWS * pitch + WRITE_ROWS / LOAD * skew;
+    const int next = write_rows * pitch + (int)((unsigned)write_rows / LOAD) * skew;
     const int head = -first & (STORE - 1);  // the same for all lines of a thread
     const Big out = (begin + own * table.apart) * sizeof(FINAL);
-    const Big next_out = WRITE_ROWS * table.apart * sizeof(FINAL);
-    for (int at = head + threadIdx.x % WRITERS * STORE; at + STORE <= length;
-         at += WRITERS * STORE) {
+    const Big next_out = write_rows * table.apart * sizeof(FINAL);
+    for (int at = head + (threadIdx.x & (writers - 1)) * STORE; at + STORE <= length;
+         at += writers * STORE) {
         const FINAL* from = tile + (first + at);
         Big to = out + at * sizeof(FINAL);
         #pragma unroll 4
-        for (int line = own; line < lines; line += WRITE_ROWS) {
+        for (int line = own; line < lines; line += write_rows) {
             *(Stored*)((char*)dst + to) = *(const Stored*)from;
             from += next, to += next_out;
         }

@@ -218,12 +218,15 @@ class CopyPlan:
     whole: bool  # whether rows of a contiguous source are taken whole, one after the other
     still: bool  # whether all axes stay where they are
 
-    def over_axes(self, factor: Array, ndim: int) -> Array:
-        """Return a scale or shift over the merged axes, with length 1 where it is the same."""
+    def over_axes(self, factor: Array, ndim: int, *, repeated: bool = True) -> Array:
+        """Return a scale or shift over the merged axes, with length 1 where it is the same.
+
+        Along the last axis it can be had once, where it would be repeated.
+        """
         whole = factor.reshape((1,) * (ndim - factor.ndim) + factor.shape).transpose(self.order)
         n_along = whole.shape.__getitem__
         merged = whole.reshape([math.prod(map(n_along, group)) for group in self.groups])
-        return np.tile(merged, self.repeat) if merged.shape[-1] > 1 else merged
+        return np.tile(merged, self.repeat) if repeated and merged.shape[-1] > 1 else merged
 
     def kernel_items(self) -> tuple[np.dtype[Any], np.dtype[Any]] | None:
         """Return the item types that a kernel sees, before and after; None where there is none.
