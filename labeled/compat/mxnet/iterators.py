@@ -449,7 +449,7 @@ class ArrayDataProvider(AbstractDataProvider):
         axes: BatchAxis = "last",
         rng: np.random.Generator | None = None,
     ) -> None:
-        axis = self._batch_axis = 0 if batch_axis_of(axes) == "first" else -1
+        axis = self._batch_axis = batch_axis_of(axes)
         named = _named(data, "data", "data"), _named(label, "softmax_label", "label")
         if not named[0]:
             raise ArrayError("at least one array of data is needed")
