@@ -217,6 +217,18 @@ def test_pictures_are_drawn_in_shades_or_in_colour(
     assert "38;2;255;255;255;48;2;255;255;255m▀" in coloured
 
 
+def test_values_that_are_not_finite_leave_the_others_of_a_picture_apart(tmp_path: Path) -> None:
+    values = np.array([[[0.0, 1.0], [0.5, np.inf]], [[np.nan] * 2] * 2])
+    dims = {"x": ("batch", "height", "width")}
+    path = labeled.write(tmp_path / "x.hdf5", {"x": values}, dims=dims)
+    drawn = run("head", path, env={"NO_COLOR": "1"})
+    assert drawn.stderr == ""
+    lines = [line.rstrip() for line in drawn.stdout.splitlines()]
+    assert lines[-4:-1] == ["    @@", "  ==@@", "  (black is 0, white is 1)"]
+    none = run("head", labeled.write(tmp_path / "n.hdf5", {"x": values[1:]}, dims=dims))
+    assert (none.stderr, none.stdout.splitlines()[-2]) == ("", "  (black is 0, white is 0)")
+
+
 def test_names_of_axes_are_asked_for_as_the_command_takes_them(tmp_path: Path) -> None:
     path = pictures_file(tmp_path / "x.h5", y=("batch",))
     unnamed = run("head", path)

@@ -436,7 +436,7 @@ def test_every_provider_finds_counts_and_loads_what_a_batch_holds(tmp_path, idx)
         assert it.get_batch_size() == it.batch_size == it.count_samples(batch) == 2
         assert it.get(batch, it.provide_data[0][0]) is data[0]
         np.testing.assert_array_equal(it.get(batch, "softmax_label"), [0, 1])
-        with pytest.raises(UnknownNameError, match=r"dta is not provided .*did you mean 'data'"):
+        with pytest.raises(UnknownNameError, match=r"'dta', which .*did you mean 'data'"):
             it.get(batch, "dta")
         one, two = np.zeros(data[0][:1].shape), np.zeros(data[0][1:].size)
         it.load_data(batch, [[(slice(0, 1), one), (slice(1, 2), two)]])

@@ -29,7 +29,7 @@ from labeled.dataset.files import find_files
 from labeled.dataset.opening import open_dataset
 from labeled.dataset.summary import summary_of
 from labeled.dims import image_dims
-from labeled.display.plots import as_images
+from labeled.display.plots import as_images, finite_range
 from labeled.display.text import Table, class_names_of, count_words, shortened, shown, sizes_words
 from labeled.errors import LabeledError
 from labeled.formats.header import FileStamp, SourceHeader
@@ -427,7 +427,7 @@ def image_lines(values: Array, note: str) -> list[str]:
     step = max(1, -(-max(values.shape[1:3]) // most))
     note += f", every {step}th pixel" if step > 1 else ""
     values = values[:, ::step, ::step].astype(np.float64)
-    low, high = np.nanmin(values), np.nanmax(values)
+    low, high = finite_range(values)
     scaled = np.nan_to_num((values - low) * (255 / ((high - low) or 1)))
     drawn = [drawn_lines(image, colour) for image in scaled.clip(0, 255).astype(np.uint8)]
     names = [f"row {number}" for number in range(len(values))]

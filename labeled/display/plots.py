@@ -243,8 +243,7 @@ def draw_images(images: Sequence[Array], captions: Sequence[str], title: str, ax
     wide, tall = columns * step_x + width * GAP, -(-n // columns) * step_y + height * GAP
     ax = new_axes(ax, 1.2 * columns, min(20.0, 1.2 * columns * tall / wide + 0.4))
     values = np.concatenate([np.zeros(0), *(np.ravel(image).astype(float) for image in images)])
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    low, high = finite_range(values)
     high = high if high > low else low + 1
     for number, (image, caption) in enumerate(zip(images, captions, strict=True)):
         line, column = divmod(number, columns)
@@ -260,6 +259,18 @@ def draw_images(images: Sequence[Array], captions: Sequence[str], title: str, ax
     ax.set_aspect("equal")
     ax.set_axis_off()
     return titled(ax, title)
+
+
+def finite_range(values: Array) -> tuple[float, float]:
+    """Return the least and the largest of some numbers, but for those that are not finite.
+
+    Examples
+    --------
+    >>> finite_range(np.array([3.0, np.inf, -1.0, np.nan])), finite_range(np.array([np.nan]))
+    ((-1.0, 3.0), (0.0, 0.0))
+    """
+    finite = values[np.isfinite(values)]
+    return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
 
 
 def draw_lines(rows: Sequence[Array], names: Sequence[str], title: str, x: str, ax: Axes) -> Axes:

@@ -33,7 +33,7 @@ from labeled.loader.loader import Loader
 from labeled.loader.options import BatchOptions, Shuffle
 from labeled.loader.plan import LoaderPlan
 from labeled.providers.arrays import named_arrays, numbered_arrays, samples_of, source_of
-from labeled.providers.batch import ALL, BatchAxis, DataBatch, batch_axis_of, device_slices
+from labeled.providers.batch import ALL, BatchAxis, DataBatch, device_slices
 from labeled.samplers.permutation import key_of
 from labeled.samplers.windows import shard_bounds
 from labeled.selection import Selection
@@ -68,7 +68,7 @@ class DataProvider:
     _n_begun = 0
 
     def __init__(self, axes: Any, data_padding: Any, label_padding: Any, size: int | None) -> None:
-        self._axes = batch_axis_of(axes)
+        self._axes = axes
         self._padding = data_padding, label_padding
         self._size = size
 

@@ -61,7 +61,7 @@ class DataBatch:
             raise ArrayError("a batch needs at least one array of data")
         for name in self.named_data.keys() & self.named_label.keys():
             raise ArrayError(f"the name {name!r} is both among the data and the labels")
-        axis = 0 if batch_axis_of(self.axes) == "first" else -1
+        axis = batch_axis_of(self.axes)
         for name, array in self._arrays.items():
             if not (is_array(array) or is_foreign(array)) or not array.shape:
                 raise ArrayError(f"{name!r} must be an array of samples, not {array!r:.60}")
@@ -83,7 +83,7 @@ class DataBatch:
     def batch_size(self) -> int:
         """Length of the batch axis, padding counted."""
         first = next(iter(self.named_data.values()))
-        return int(first.shape[0 if self.axes == "first" else -1])
+        return int(first.shape[batch_axis_of(self.axes)])
 
     @property
     def data(self) -> list[Array]:
@@ -198,9 +198,8 @@ def device_slices(batch_size: int, n_devices: int) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(edges)]
 
 
-def batch_axis_of(axes: Any) -> BatchAxis:
-    """Return `axes`, checked."""
+def batch_axis_of(axes: Any) -> int:
+    """Return the number of the batch axis: 0 or -1."""
     if axes not in ("first", "last"):
         raise LoaderError(f"axes={axes!r} must be 'first' or 'last': where the batch axis stands")
-    found: BatchAxis = axes
-    return found
+    return 0 if axes == "first" else -1

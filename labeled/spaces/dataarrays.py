@@ -247,6 +247,7 @@ def _flattened(x: xr.DataArray, data: Any, made: Dims, feature: Hashable) -> xr.
         "coords": {name: list(x.coords[name].dims) for name in along},
     }
     (batch,) = (dim for dim in x.dims if dim not in made)
+    # not by x.stack, which makes objects of categories and intervals: they would not come back
     indices = np.indices(record["sizes"]).reshape(len(made), -1)
     places = {dim: xr.Variable(feature, at) for dim, at in zip(made, indices, strict=True)}
     coords: dict[Hashable, xr.Variable] = {}

@@ -32,7 +32,7 @@ import numpy.typing as npt
 from labeled._validation import integer
 from labeled.compat.errors import require
 from labeled.compat.mxnet.parameters import Version
-from labeled.errors import ArrayError, FileFormatError, LoaderError, UnknownNameError, did_you_mean
+from labeled.errors import ArrayError, FileFormatError, LoaderError, check_known
 from labeled.providers.batch import BatchAxis, batch_axis_of
 
 Array = npt.NDArray[Any]
@@ -40,12 +40,7 @@ FloatArray = npt.NDArray[np.float32]
 Named = list[tuple[str, FloatArray]]
 
 
-class _NameAndShape(NamedTuple):
-    name: str
-    shape: tuple[int, ...]
-
-
-class DataDesc(_NameAndShape):
+class DataDesc(NamedTuple("_NameAndShape", [("name", str), ("shape", tuple[int, ...])])):
     """Name and shape of an array, batch axis included; a pair, with two attributes besides.
 
     Examples
@@ -154,9 +149,7 @@ class AbstractDataProvider(Iterator[Any]):
             If neither has it.
         """
         known = [one for one, _ in (*self.provide_data, *self.provide_label)]
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise UnknownNameError(f"{name} is not provided by this data provider; {hint}")
+        check_known("asked for is", [name], known, "provided by this data provider")
         return [*self.get_data(batch), *self.get_label(batch)][known.index(name)]
 
     def load_data(self, batch: Any, targets: Sequence[Any]) -> None:
@@ -449,7 +442,7 @@ class ArrayDataProvider(AbstractDataProvider):
         axes: BatchAxis = "last",
         rng: np.random.Generator | None = None,
     ) -> None:
-        axis = self._batch_axis = 0 if batch_axis_of(axes) == "first" else -1
+        axis = self._batch_axis = batch_axis_of(axes)
         named = _named(data, "data", "data"), _named(label, "softmax_label", "label")
         if not named[0]:
             raise ArrayError("at least one array of data is needed")
