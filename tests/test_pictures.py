@@ -114,7 +114,7 @@ def test_without_the_fast_library_jpegs_have_the_same_pixels(tmp_path):
     data = [encoded(np.roll(SOFT[..., :3], i, 0), "JPEG", exif=exif(i)) for i in range(9)]
     path = write_records(tmp_path / "a.rec", data)
     script = (
-        "import sys; sys.modules['simplejpeg'] = None\n"
+        "import sys; sys.modules['imagecodecs'] = None\n"
         "import labeled\n"
         "for channels in (1, 3):\n"
         "    for one in labeled.open_dataset(sys.argv[1], channels=channels)['images']:\n"

@@ -6,14 +6,13 @@ The sizes of JPEG and PNG are read here, in pure Python, because there are milli
 shapes are known, and absurd ones refused, before a library is asked to decode. JPEGs are turned
 upright from their EXIF data.
 
-JPEGs are decoded by simplejpeg, to where they belong, and PNGs that are stored as they are wanted
-by OpenCV, which also encodes, and changes pictures in pipelines. Everything else, and what these
-two refuse, is decoded by Pillow. For JPEG the pixels of all libraries that build on libjpeg-turbo
-are the same, bit for bit.
+JPEGs, and PNGs that are stored as they are wanted, are decoded by imagecodecs, JPEGs to where they
+belong. Everything else, and what it refuses, is decoded by Pillow. For JPEG the pixels of all
+libraries that build on libjpeg-turbo are the same, bit for bit. OpenCV encodes, and changes
+pictures in pipelines.
 
-Neither does the work of the other: of JPEGs OpenCV makes new arrays (32 pixels square 14 us and
-not 8, 224 square 197 and not 153), and Pillow decodes PNGs under Python's lock (400 of 224 pixels
-square, two threads: 430 to 460 ms and not 240 to 350).
+Pillow does not do all of it, for it decodes under Python's lock (400 PNGs of 224 pixels square, two
+threads: 430 to 460 ms and not 240 to 350).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ LONGEST = (1 << 31) - 1  # pixels of an edge, in any kind of picture
 # so many bytes of a picture nearly always hold its size; where they do not, take all of it
 HEAD_BYTES = 1 << 10
 
-# what simplejpeg and Pillow call one, three and four channels
-_COLOURS, _MODES = {1: "GRAY", 3: "RGB", 4: "RGBA"}, {1: "L", 3: "RGB", 4: "RGBA"}
+# what imagecodecs and Pillow call one, three and four channels
+_COLOURS, _MODES = {1: "GRAYSCALE", 3: "RGB", 4: "RGBA"}, {1: "L", 3: "RGB", 4: "RGBA"}
 
 _SEGMENT, _SOF = struct.Struct(">BBH"), struct.Struct(">BHHB")
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -304,12 +303,7 @@ def decode(
     wanted = head.channels if channels is None else channels
     turn = head.orientation if upright else 1
     shape = (head.height, head.width, wanted)
-    image = None
-    if head.kind == "jpeg" and (simplejpeg := faster("simplejpeg")) is not None:
-        with contextlib.suppress(ValueError):  # damage that another library may overlook
-            image = simplejpeg.decode_jpeg(data, _COLOURS[wanted], strict=False)
-    elif head.kind == "png" and wanted == head.channels:
-        image = _by_opencv(data)
+    image = _by_imagecodecs(data, head, wanted)
     if image is None or image.shape != shape:
         image = _by_pillow(data, head, wanted)
     if image.shape != shape:
@@ -332,46 +326,49 @@ def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
     Returns
     -------
     list of int
-        The numbers of those that are not whole JPEGs of these shapes, or all without simplejpeg:
+        The numbers of those that are not whole JPEGs of these shapes, or all without imagecodecs:
         :func:`decode` does them, or says what is wrong.
     """
-    simplejpeg, others = faster("simplejpeg"), list[int]()
-    if simplejpeg is None:
+    library, others = faster("imagecodecs"), list[int]()
+    if library is None:
         return list(range(len(pictures)))
-    decode_jpeg = simplejpeg.decode_jpeg
+    decode_jpeg, refused = library.jpeg8_decode, (library.Jpeg8Error, ValueError)
     colours = [
         _COLOURS[out.shape[2]] if data[-2:] == _JPEG_END else None
         for data, out in zip(pictures, outs, strict=True)
     ]
     for number, (data, colour, out) in enumerate(zip(pictures, colours, outs, strict=True)):
         try:
-            if colour and decode_jpeg(data, colour, strict=False, buffer=out).shape == out.shape:
+            if colour:
+                decode_jpeg(data, outcolorspace=colour, out=out)
                 continue
-        except ValueError:  # damage that another library may overlook
+        except refused:  # another shape, or damage that another library may overlook
             pass
         others.append(number)
     return others
 
 
-def _by_opencv(data: Data) -> Array | None:
-    """Decode a PNG of eight bits a channel as it is stored; None where that does not do."""
-    cv2 = faster("cv2")
-    if cv2 is None or not _has_all_chunks(data):
+def _by_imagecodecs(data: Data, head: PictureHead, channels: int) -> Array | None:
+    """Decode a JPEG, or a PNG of eight bits a channel as it is stored; None for all else."""
+    library = faster("imagecodecs")
+    if library is None:
         return None
     try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
+        if head.kind == "jpeg":
+            image = library.jpeg8_decode(data, outcolorspace=_COLOURS[channels])
+        elif head.kind == "png" and channels == head.channels and _has_all_chunks(data):
+            image = library.png_decode(data)
+        else:
+            return None
+    except (library.Jpeg8Error, library.PngError):  # damage that another library may overlook
         return None
-    if image is None or image.dtype != np.uint8:
+    if image.dtype != np.uint8:
         return None
-    if image.ndim == 2:
-        return np.asarray(image[:, :, np.newaxis])
-    codes = {3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA2RGBA}
-    return np.asarray(cv2.cvtColor(image, codes[image.shape[2]]))
+    return np.asarray(image.reshape(*image.shape[:2], -1))
 
 
 def _has_all_chunks(data: Data) -> bool:
-    """Whether no chunk claims more than is there: OpenCV takes memory for it first."""
+    """Whether no chunk claims more than is there: libraries take memory for it first."""
     at = len(_PNG)
     while at + 12 <= len(data):
         n_bytes, kind = _CHUNK.unpack_from(data, at)
