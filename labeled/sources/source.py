@@ -48,6 +48,7 @@ from labeled.formats.reader import (
     MemoryReader,
     Reader,
     count,
+    native,
     pieces,
     read_rows,
     row_nbytes,
@@ -418,7 +419,9 @@ class Source:
     def whole(self) -> Array:
         """Read every row, decoded; the value of a variable without axes."""
         if not self.file_dims:
-            return self.decode(format_named(self.headers[0].format).read_scalar(self.headers[0]))
+            (header,) = self.headers
+            stored = format_named(header.format).read_scalar(header)
+            return self.decode(stored.astype(native(header.dtype), copy=False))
         return self.decode(read_rows(self.reader(), range(self.n_rows)))
 
     def decode(self, raw: Array) -> Array:

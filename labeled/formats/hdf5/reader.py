@@ -61,7 +61,6 @@ from labeled.formats.reader import (
     calls_of,
     decoding,
     groups_of,
-    native,
     put_parts,
     read_rows,
     row_nbytes,
@@ -287,7 +286,7 @@ def read_scalar(source: SourceHeader) -> Array:
     with h5_of(source.file) as file:
         external = source.storage == "external"
         value = resolve(file, source.key, allow_external=external).thing[()]
-    return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)
+    return np.asarray(value, source.dtype)
 
 
 # where chunks are
