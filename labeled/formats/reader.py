@@ -27,7 +27,15 @@ from labeled.errors import ReadError, SelectionError
 from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
-from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
+from labeled.formats.region import (
+    Array,
+    Ints,
+    Region,
+    is_whole,
+    normal_region,
+    outer_take,
+    region_shape,
+)
 from labeled.selection import rows_of, runs_of, spread
 
 # what one thread reads at a time: so much stays in a core's cache while it is decoded
@@ -469,6 +477,32 @@ class ValuesReader(FileReader):
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         out[slice(len(rows)) if places is None else places] = self._values[rows]
+
+
+class ExampleRowsReader(FileReader):
+    """Rows that are read one by one, each to where it belongs: pictures, datasets of their own.
+
+    A format implements ``_read_each(rows, outs)``, which stores whole examples in arrays.
+    """
+
+    kind = "records"
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        rows, shape = rows_of(runs), self.source.row_shape
+        if is_whole(self.region, shape):  # no copy in between
+            at = range(len(rows)) if places is None else places.tolist()
+            self._read_each(rows, [out[place, ...] for place in at])
+            return
+        step = max(1, PIECE_BYTES // max(1, self.source.row_bytes))
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            values = np.empty((len(some), *shape), self.dtype)
+            self._read_each(some, [values[i, ...] for i in range(len(some))])
+            which = slice(a, a + len(some)) if places is None else places[a : a + step]
+            put_rows(out, which, outer_take(values, self.region))
+
+    def _read_each(self, rows: Ints, outs: Sequence[Array]) -> None:
+        raise NotImplementedError
 
 
 class _Clock(threading.local):

@@ -31,7 +31,6 @@ from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import ExampleReader, Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Filter, SourceHeader
-from labeled.formats.memory import put_rows
 from labeled.formats.pictures import (
     MAX_PIXELS,
     Channels,
@@ -42,15 +41,13 @@ from labeled.formats.pictures import (
     opencv,
 )
 from labeled.formats.reader import (
-    PIECE_BYTES,
     ByteRanges,
-    FileReader,
+    ExampleRowsReader,
     Io,
     Reader,
     ValuesReader,
     decoding,
     native,
-    row_nbytes,
 )
 from labeled.formats.recordio.records import (
     LABEL,
@@ -70,10 +67,9 @@ from labeled.formats.recordio.records import (
     sizes_of,
     unpack,
 )
-from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
+from labeled.formats.region import Array, Ints, Region
 from labeled.permute.workers import processors, share
 from labeled.ragged.flat import AnyRows, Rows
-from labeled.selection import rows_of
 
 EXAMPLE = "batch"
 
@@ -453,10 +449,8 @@ def _values_of_heads(source: SourceHeader) -> Array:
     return exactly(header_labels(records), source)
 
 
-class RecordRows(FileReader):
+class RecordRows(ExampleRowsReader):
     """Pictures that all have one shape once they are decoded, or as many labels each record."""
-
-    kind = "records"
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
@@ -465,23 +459,13 @@ class RecordRows(FileReader):
         if source.key == "labels":
             self.why = f"{source.row_shape[0]} labels a record, read from behind its header"
 
-    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        source, rows, shape = self.source, rows_of(runs), self.source.row_shape
-        is_labels = source.key == "labels"
-        if not is_labels and is_whole(self.region, shape):
-            outs = list(out[: len(rows)]) if places is None else [out[i] for i in places.tolist()]
-            read_examples(source, rows, outs)
+    def _read_each(self, rows: Ints, outs: Sequence[Array]) -> None:
+        if self.source.key == "images":
+            read_examples(self.source, rows, outs)
             return
-        step = max(1, PIECE_BYTES // row_nbytes(shape, source.dtype))
-        for a in range(0, len(rows), step):
-            some = rows[a : a + step]
-            if is_labels:
-                values = exactly(labels_behind(self.records, some, shape[0]), source)
-            else:
-                values = np.empty((len(some), *shape), source.dtype)
-                read_examples(source, some, list(values))
-            which = slice(a, a + len(some)) if places is None else places[a : a + step]
-            put_rows(out, which, outer_take(values, self.region))
+        labels = labels_behind(self.records, rows, self.source.row_shape[0])
+        for own, out in zip(exactly(labels, self.source), outs, strict=True):
+            out[...] = own
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         offsets = self.records.offsets
