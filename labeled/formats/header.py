@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -224,11 +223,6 @@ class FileHeader:
                     hashed[id(rows)] = _hash(rows.data)
                 parts.append((name, hashed.get(id(rows), rows)))
         return _hash(repr(parts).encode("utf-8", "surrogatepass"))
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all files that it describes."""
-        return sum(map(attrgetter("size"), self.stamps))
 
 
 def _hash(data: Any) -> str:

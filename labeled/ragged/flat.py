@@ -111,8 +111,6 @@ class RaggedReader:
     ----------
     kind, why : str
         The path bytes take ("flat", "memory", ...) and why, for `explain`.
-    chunk_rows : int
-        Examples best read by one call; 1 where any can be read alone.
     where : str
         Source and file, as messages begin.
     n_axes : int
@@ -121,7 +119,6 @@ class RaggedReader:
 
     kind: str = ""
     why: str = ""
-    chunk_rows: int = 1
     where: str
     n_rows: int
     n_axes: int

@@ -42,6 +42,7 @@ from labeled.formats.pictures import (
 )
 from labeled.formats.reader import (
     ByteRanges,
+    Cost,
     ExampleRowsReader,
     Io,
     Reader,
@@ -498,13 +499,13 @@ class RecordReader(ExampleReader):
             shapes = np.maximum(heads["flag"][listed, np.newaxis], 1).astype(np.int64)
         return shapes, (listed, shapes)
 
-    def stored_sizes(self, rows: AnyRows) -> Rows:
-        """Return the bytes that examples take in the file."""
+    def cost(self, rows: AnyRows) -> Cost:
+        """Count what reading examples takes: of pictures, their bytes in the file."""
+        sizes = self.sizes(rows) * self.dtype.itemsize
         if self.source.key == "images":
             listed, offsets = np.asarray(rows, np.int64), self.source.detail.records.offsets
-            sizes: Rows = offsets[listed + 1] - offsets[listed]
-            return sizes
-        return self.sizes(rows) * self.dtype.itemsize
+            sizes = offsets[listed + 1] - offsets[listed]
+        return Cost(int(sizes.sum()), n_reads=1)
 
     def _read(
         self, wanted: tuple[Rows, Rows], out: Array, places: Rows, sizes: Rows, threads: int
