@@ -35,7 +35,6 @@ from labeled.formats.reader import (
     bands_of,
     calls_of,
     put_parts,
-    row_nbytes,
 )
 from labeled.formats.region import Array, Ints, Region, box_of, outer_take
 
@@ -190,8 +189,7 @@ class ZarrReader(FileReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         self._box, self._inner = box_of(self.region)
-        band_bytes = self.chunk_rows * row_nbytes(source.row_shape, source.dtype)
-        self._chunks_each = max(1, CALL_BYTES // max(1, band_bytes))
+        self._chunks_each = max(1, CALL_BYTES // max(1, self.chunk_rows * source.row_bytes))
 
     @cached_property
     def _array(self) -> Any:

@@ -16,13 +16,13 @@ range, because its bytes are not where this file's bytes are.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import h5py
-import numpy as np
 from h5py._objects import phil
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, is_interrupt, listed
@@ -378,7 +378,7 @@ def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
     if header.storage == "contiguous" and header.offset is not None:
         check_extent(header, header.offset)
         return
-    chunk = int(np.prod(header.chunks or (0,), dtype=object)) * header.dtype.itemsize
+    chunk = math.prod(header.chunks or (0,)) * header.dtype.itemsize
     wanted = max(nbytes_wanted, chunk)
     if wanted <= FREE_BYTES or header.storage in ("virtual", "external"):
         return
