@@ -479,24 +479,22 @@ class RecordReader(ExampleReader):
 
     kind = "records"
 
-    @property
-    def why(self) -> str:  # type: ignore[override]
-        how = "decoded one by one" if self.source.key == "images" else "found by its offset"
-        return f"{self.source.ragged}, {how}"
+    def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
+        super().__init__(source, io)
+        how = "decoded one by one" if source.key == "images" else "found by its offset"
+        self.why = f"{source.ragged}, {how}"
 
     def _found(self, rows: AnyRows) -> tuple[Rows, tuple[Rows, Rows]]:
         (records, recipe), key = self.source.detail, self.source.key
         listed = np.asarray(rows, np.int64)
         if key == "images":
             shapes: Rows = recipe.shapes(sizes_of(records)[listed])
-            return shapes, (listed, shapes)
-        lengths, heads = beginnings_of(records)
-        shapes = lengths[listed, np.newaxis]
-        if key != "records":
-            headers_of(records)  # each record is to have one
-            shapes = shapes - body_begins(heads[listed])[:, np.newaxis]
-        if key == "labels":
-            shapes = np.maximum(heads["flag"][listed, np.newaxis], 1).astype(np.int64)
+        elif key == "labels":
+            counts = np.maximum(headers_of(records)["flag"][listed], 1)
+            shapes = counts.astype(np.int64)[:, np.newaxis]
+        else:
+            begins = 0 if key == "records" else body_begins(headers_of(records)[listed])
+            shapes = (beginnings_of(records)[0][listed] - begins)[:, np.newaxis]
         return shapes, (listed, shapes)
 
     def cost(self, rows: AnyRows) -> Cost:
@@ -535,5 +533,5 @@ FORMAT = Format(
         "raw": "records of any bytes",
     },
     options=RecordOptions,
-    open_ragged=lambda source, io: RecordReader(source),
+    open_ragged=RecordReader,
 )
