@@ -136,7 +136,7 @@ class ContiguousReader(FileReader):
                 base, end = int(bases[k]), end if k + 1 == len(firsts) else int(firsts[k + 1])
             if base >= 0 and 0 <= start < stop <= end:
                 n = stop - start
-                self._check_out(out, n)
+                assert self._fits(out, n)
                 file = self.file()
                 file.check()
                 target = out if len(out) == n else out[:n]

@@ -138,7 +138,7 @@ class Reader(Protocol):
         Raises
         ------
         SelectionError
-            If `rows` are not there, or `out` does not fit.
+            If `rows` are not there.
         ReadError
             If bytes are missing or damaged; names file, source and rows.
         """
@@ -391,9 +391,8 @@ class FileReader:
         """Store rows in `out`; see :class:`Reader`."""
         rows = self._checked(rows)
         n = count(rows)
-        self._check_out(out, n if places is None else 0)
-        if places is not None and len(places) != n:
-            raise SelectionError(f"{self.where}: {len(places)} places for {n} rows")
+        assert places is None or len(places) == n
+        assert self._fits(out, n if places is None else 0)
         if n and self.row_bytes:
             (self._read if rows.ndim == 2 else self._read_list)(rows, out, places)
 
@@ -426,8 +425,6 @@ class FileReader:
             return array
         if array.ndim == 1:
             return listed_rows(array, self.n_rows, self.where)
-        if array.ndim != 2 or array.shape[1] != 2:
-            raise SelectionError(f"{self.where}: runs must have shape (k, 2), found {array.shape}")
         ends = array.reshape(-1)
         if len(ends) and (ends[0] < 0 or ends[-1] > self.n_rows or (ends[1:] < ends[:-1]).any()):
             found = ", ".join(f"[{a}, {b})" for a, b in array[:4].tolist())
@@ -437,15 +434,10 @@ class FileReader:
             )
         return array[array[:, 0] < array[:, 1]]
 
-    def _check_out(self, out: Array, n: int) -> None:
-        if out.shape[1:] != self.row_shape or len(out) < n or out.dtype != self.dtype:
-            raise SelectionError(
-                f"{self.where}: needs an array of {n} x {self.row_shape} {self.dtype}, "
-                f"found {out.shape} {out.dtype}"
-            )
-        flags = out.flags
-        if not (flags.carray or (flags.c_contiguous and flags.writeable)):
-            raise SelectionError(f"{self.where}: the array must be C-ordered and writable")
+    def _fits(self, out: Array, n: int) -> bool:
+        """Whether an array has room for `n` rows as they are handed out."""
+        alike = out.shape[1:] == self.row_shape and out.dtype == self.dtype
+        return alike and len(out) >= n and out.flags.c_contiguous
 
 
 class ValuesReader(FileReader):
