@@ -455,7 +455,6 @@ class RecordRows(ExampleRowsReader):
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
-        self.records: RecordFile = source.detail.records
         self.why = f"pictures of {source.row_shape}, decoded one by one"
         if source.key == "labels":
             self.why = f"{source.row_shape[0]} labels a record, read from behind its header"
@@ -464,12 +463,12 @@ class RecordRows(ExampleRowsReader):
         if self.source.key == "images":
             read_examples(self.source, rows, outs)
             return
-        labels = labels_behind(self.records, rows, self.source.row_shape[0])
+        labels = labels_behind(self.source.detail.records, rows, self.source.row_shape[0])
         for own, out in zip(exactly(labels, self.source), outs, strict=True):
             out[...] = own
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        offsets = self.records.offsets
+        offsets = self.source.detail.records.offsets
         starts = offsets[runs[:, 0]]
         return (ByteRanges(self.file, starts, offsets[runs[:, 1]] - starts),)
 
