@@ -47,6 +47,17 @@ class FoundAxes(NamedTuple):
     others: tuple[Hashable, ...]
 
 
+def default_name(source: str, axis: int) -> str:
+    """Return the name of an axis that has none in the file.
+
+    Examples
+    --------
+    >>> default_name("features", 0), default_name("camera/left", 2)
+    ('batch', 'left_axis_2')
+    """
+    return "batch" if axis == 0 else f"{source.rpartition('/')[2]}_axis_{axis}"
+
+
 def role_of(name: Hashable) -> str | None:
     """Return the role that a dim of this name plays, or None if the table lacks it.
 

@@ -59,8 +59,8 @@ FOREIGN = {
     ),
     "a.npz": (b"PK\x03\x04", r"a NumPy archive; convert it to HDF5 first: labeled convert"),
     "a.zip": (b"PK\x03\x04", "a zip archive; unpack it first"),
-    "a.parquet": (b"PAR1", "a parquet table; convert it to HDF5 first: labeled convert"),
-    "part-0": (b"PAR1", r"a parquet table; .* under a name that ends in \.parquet"),
+    "a.parquet": (b"PAR1\x15", "a parquet table; convert it to HDF5 first: labeled convert"),
+    "part-0": (b"PAR1\x15", r"a parquet table; .* under a name that ends in \.parquet"),
     "a.nc": (b"CDF\x02", "netCDF-3, not netCDF-4, which xarray opens: labeled.batches"),
     "a.mat": (b"MATLAB 5.0 MAT-file", r"a MATLAB file before v7\.3; save it again .*'-v7\.3'"),
     "lfs.h5": (
@@ -81,6 +81,13 @@ def test_the_error_for_a_file_of_another_kind_names_the_next_step(tmp_path, name
     for use in (labeled.open_dataset, labeled.verify, labeled.doctor, repack):
         with pytest.raises(FileFormatError, match=rf"{re.escape(name)}' is {words}"):
             use(tmp_path / name)
+
+
+@pytest.mark.parametrize("names", ["CDF,x", "cdf,pdf", "PAR1,PAR2", "par1,x", "grib,x", "pk,x"])
+def test_text_that_begins_like_another_kind_is_text(tmp_path, names):
+    (tmp_path / "a.csv").write_text(f"{names}\n1,2\n3,4\n")
+    opened = labeled.open_dataset(tmp_path / "a.csv")
+    assert opened["features"].attrs["columns"] == names.split(",")
 
 
 def test_the_error_for_a_folder_of_another_kind_names_the_next_step(tmp_path):

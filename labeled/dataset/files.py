@@ -260,8 +260,8 @@ def _scanned(paths: Names, options: Options, stamps: Stamps, names: Names = ()) 
     for header in headers:
         if header is not first:
             _check_compatible(first, header)
-        times = tuple(map(attrgetter("mtime_ns"), header.stamps))
-        marks.append(Mark(header.n_bytes, header.fingerprint, times))
+        _, sizes, times, _ = zip(*header.stamps, strict=True)
+        marks.append(Mark(sum(sizes), header.fingerprint, times))
     by_file = list(map(attrgetter("sources"), headers))
     sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}

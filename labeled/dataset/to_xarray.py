@@ -236,8 +236,7 @@ def block_shapes(source: Source, selection: Selection, chunks: Any) -> BlockLeng
             rows = max(lengths[0], -(-n * across // MAX_BLOCKS))
             sizes[0] = aligned(source, selection, rows + -rows % stored[0])
         else:
-            full, left = divmod(n, lengths[axis])
-            sizes[axis] = (lengths[axis],) * full + ((left,) if left or not full else ())
+            (sizes[axis],) = normalize_chunks((lengths[axis],), (n,))
     return tuple(sizes)
 
 

@@ -42,6 +42,23 @@ FAR = -(1 << 62)
 LARGE_ROW_BYTES = 1 << 20
 
 
+def check_extent(source: SourceHeader, offset: int) -> None:
+    """Refuse rows from an offset on that would reach past the end of the file.
+
+    Raises
+    ------
+    FileFormatError
+    """
+    end, stamp = offset + source.n_rows * source.row_bytes, source.file
+    there = stamp.size if stamp.unpacked_bytes is None else stamp.unpacked_bytes
+    if offset < 0 or end > there:
+        raise FileFormatError(
+            f"{source.where}, rows 0 to {source.n_rows - 1}: its data should lie at bytes "
+            f"{offset} to {end}, but there are {there}. It is truncated or damaged, so copy it "
+            "again."
+        )
+
+
 class ContiguousReader(FileReader):
     """Reads rows whose offsets in the file are known; see :class:`~.reader.Reader`.
 
@@ -63,14 +80,7 @@ class ContiguousReader(FileReader):
     ) -> None:
         super().__init__(source, region, io)
         if source.offset is not None:
-            end, stamp = source.offset + source.n_rows * source.row_bytes, source.file
-            there = stamp.size if stamp.unpacked_bytes is None else stamp.unpacked_bytes
-            if source.offset < 0 or end > there:
-                raise FileFormatError(
-                    f"{self.where}, rows 0 to {source.n_rows - 1}: its data should lie at bytes "
-                    f"{source.offset} to {end}, but there are {there}. It is "
-                    "truncated or damaged."
-                )
+            check_extent(source, source.offset)
         elif source.storage != "chunked" or not self.row_bytes:
             self.why = "nothing is stored, or nothing asked for: only fill values are handed out"
         if source.file.unpacked_bytes is not None:
@@ -126,7 +136,7 @@ class ContiguousReader(FileReader):
                 base, end = int(bases[k]), end if k + 1 == len(firsts) else int(firsts[k + 1])
             if base >= 0 and 0 <= start < stop <= end:
                 n = stop - start
-                self._check_out(out, n)
+                assert self._fits(out, n)
                 file = self.file()
                 file.check()
                 target = out if len(out) == n else out[:n]

@@ -44,6 +44,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from labeled.dims import default_name
 from labeled.errors import DimsError, FileFormatError, UnknownNameError, check_known
 from labeled.formats.header import ALL, FileHeader, Rows, SourceHeader
 from labeled.formats.reader import Io, Reader, native
@@ -137,7 +138,7 @@ class Format:
         Which of the general options ``group``, ``examples``, ``decode_cf`` and
         ``allow_external`` mean something.
     read_scalar : callable
-        Returns the value of a variable without axes.
+        Returns the value of a variable without axes, as stored.
     check_claim : callable
         Refuses to take memory for rows that a file claims and does not store.
     stored_bytes : callable
@@ -243,17 +244,6 @@ def dims_of(name: str, default: tuple[str, ...], options: Options, path: str) ->
 TO_WRITE = "the file to write"  # what messages call a file that is not there yet
 
 Names = Sequence[str | None]  # names that a user gives to axes; None leaves an axis to the file
-
-
-def default_name(source: str, axis: int) -> str:
-    """Return the name of an axis that has none in the file.
-
-    Examples
-    --------
-    >>> default_name("features", 0), default_name("camera/left", 2)
-    ('batch', 'left_axis_2')
-    """
-    return "batch" if axis == 0 else f"{source.rpartition('/')[2]}_axis_{axis}"
 
 
 def name_dims(

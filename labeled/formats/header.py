@@ -7,9 +7,9 @@ everything else; readers are built from a :class:`SourceHeader` alone.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -170,7 +170,7 @@ class SourceHeader:
 
     @property
     def row_bytes(self) -> int:
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +224,6 @@ class FileHeader:
                     hashed[id(rows)] = _hash(rows.data)
                 parts.append((name, hashed.get(id(rows), rows)))
         return _hash(repr(parts).encode("utf-8", "surrogatepass"))
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of all files that it describes."""
-        return sum(map(attrgetter("size"), self.stamps))
 
 
 def _hash(data: Any) -> str:

@@ -16,14 +16,12 @@ page, and values of a file often 12 bytes into the first, so that it is not left
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
@@ -151,8 +149,8 @@ def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None =
     if isinstance(place, slice) or out.ndim == 1 or out.dtype.hasobject or not (alike and packed):
         out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
         return
-    large = out.nbytes >= STREAMED_BYTES
-    if large and compiled.pays_off(rows.nbytes) and _kernels().scatter(out, place, rows, wanted):
+    pays_off = out.nbytes >= STREAMED_BYTES and compiled.pays_off(rows.nbytes)
+    if pays_off and compiled.kernels().scatter(out, place, rows, wanted):
         return
     if wanted is not None:
         rows = np.take(rows, wanted, axis=0, mode="clip")
@@ -170,7 +168,7 @@ def take_rows(stored: Array, rows: Ints, out: Array) -> None:
     if large and not out.dtype.hasobject and compiled.pays_off(out.nbytes):
         row_bytes = out.nbytes // len(out)
         target = out.reshape(-1).view(np.uint8).reshape(len(out), row_bytes)
-        if _kernels().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
+        if compiled.kernels().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
             return
     np.take(stored, rows, axis=0, out=out, mode="clip")
 
@@ -184,7 +182,7 @@ def pick_rows(stored: Array, at: Ints, target: Array) -> None:
         rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
         take_rows(rows, at // row_bytes, target)
         return
-    if compiled.pays_off(target.nbytes) and _kernels().pick(stored, at, target):
+    if compiled.pays_off(target.nbytes) and compiled.kernels().pick(stored, at, target):
         return
     item = np.dtype((np.void, row_bytes))  # rows that begin at every byte
     anywhere = np.ndarray(max(len(stored) - row_bytes + 1, 0), item, stored, strides=(1,))
@@ -196,12 +194,6 @@ def pick_rows(stored: Array, at: Ints, target: Array) -> None:
 def items(rows: Array, row_bytes: int) -> Array:
     """View C-contiguous rows as items of one type without fields: each moves as a whole."""
     return rows.reshape(-1).view(np.dtype((np.void, row_bytes)))
-
-
-@functools.cache
-def _kernels() -> Any:
-    """Return compiled loops, which import numba."""
-    return importlib.import_module("labeled.permute.kernels")
 
 
 # what texts take

@@ -27,7 +27,15 @@ from labeled.errors import ReadError, SelectionError
 from labeled.formats.bytesource import OpenFile, open_bytes
 from labeled.formats.header import SourceHeader
 from labeled.formats.memory import put_rows, take_rows
-from labeled.formats.region import Array, Ints, Region, normal_region, outer_take, region_shape
+from labeled.formats.region import (
+    Array,
+    Ints,
+    Region,
+    is_whole,
+    normal_region,
+    outer_take,
+    region_shape,
+)
 from labeled.selection import rows_of, runs_of, spread
 
 # what one thread reads at a time: so much stays in a core's cache while it is decoded
@@ -130,7 +138,7 @@ class Reader(Protocol):
         Raises
         ------
         SelectionError
-            If `rows` are not there, or `out` does not fit.
+            If `rows` are not there.
         ReadError
             If bytes are missing or damaged; names file, source and rows.
         """
@@ -383,9 +391,8 @@ class FileReader:
         """Store rows in `out`; see :class:`Reader`."""
         rows = self._checked(rows)
         n = count(rows)
-        self._check_out(out, n if places is None else 0)
-        if places is not None and len(places) != n:
-            raise SelectionError(f"{self.where}: {len(places)} places for {n} rows")
+        assert places is None or len(places) == n
+        assert self._fits(out, n if places is None else 0)
         if n and self.row_bytes:
             (self._read if rows.ndim == 2 else self._read_list)(rows, out, places)
 
@@ -418,8 +425,6 @@ class FileReader:
             return array
         if array.ndim == 1:
             return listed_rows(array, self.n_rows, self.where)
-        if array.ndim != 2 or array.shape[1] != 2:
-            raise SelectionError(f"{self.where}: runs must have shape (k, 2), found {array.shape}")
         ends = array.reshape(-1)
         if len(ends) and (ends[0] < 0 or ends[-1] > self.n_rows or (ends[1:] < ends[:-1]).any()):
             found = ", ".join(f"[{a}, {b})" for a, b in array[:4].tolist())
@@ -429,15 +434,10 @@ class FileReader:
             )
         return array[array[:, 0] < array[:, 1]]
 
-    def _check_out(self, out: Array, n: int) -> None:
-        if out.shape[1:] != self.row_shape or len(out) < n or out.dtype != self.dtype:
-            raise SelectionError(
-                f"{self.where}: needs an array of {n} x {self.row_shape} {self.dtype}, "
-                f"found {out.shape} {out.dtype}"
-            )
-        flags = out.flags
-        if not (flags.carray or (flags.c_contiguous and flags.writeable)):
-            raise SelectionError(f"{self.where}: the array must be C-ordered and writable")
+    def _fits(self, out: Array, n: int) -> bool:
+        """Whether an array has room for `n` rows as they are handed out."""
+        alike = out.shape[1:] == self.row_shape and out.dtype == self.dtype
+        return alike and len(out) >= n and out.flags.c_contiguous
 
 
 class ValuesReader(FileReader):
@@ -469,6 +469,32 @@ class ValuesReader(FileReader):
 
     def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         out[slice(len(rows)) if places is None else places] = self._values[rows]
+
+
+class ExampleRowsReader(FileReader):
+    """Rows that are read one by one, each to where it belongs: pictures, datasets of their own.
+
+    A format implements ``_read_each(rows, outs)``, which stores whole examples in arrays.
+    """
+
+    kind = "records"
+
+    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
+        rows, shape = rows_of(runs), self.source.row_shape
+        if is_whole(self.region, shape):  # no copy in between
+            at = range(len(rows)) if places is None else places.tolist()
+            self._read_each(rows, [out[place, ...] for place in at])
+            return
+        step = max(1, PIECE_BYTES // max(1, self.source.row_bytes))
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            values = np.empty((len(some), *shape), self.dtype)
+            self._read_each(some, [values[i, ...] for i in range(len(some))])
+            which = slice(a, a + len(some)) if places is None else places[a : a + step]
+            put_rows(out, which, outer_take(values, self.region))
+
+    def _read_each(self, rows: Ints, outs: Sequence[Array]) -> None:
+        raise NotImplementedError
 
 
 class _Clock(threading.local):

@@ -200,19 +200,18 @@ _CONVERT = "convert it to HDF5 first"
 # of xarray, for files that it opens and this library does not
 _ENGINES = ("cfgrib", "rasterio", "scipy")
 
-_KNOWN: tuple[tuple[bytes, str, str], ...] = (
+# those in lower case stand for capitals, too; the others begin no line of text
+_KNOWN: tuple[tuple[bytes | tuple[bytes, ...], str, str], ...] = (
     (b"\x93NUMPY", "a NumPy array", ".npy"),  # the ending by which convert knows them
-    (b"PAR1", "a parquet table", ".parquet"),
-    (b"CDF", "netCDF-3, not netCDF-4", "scipy"),
+    (b"PAR1\x15", "a parquet table", ".parquet"),
+    ((b"CDF\x01", b"CDF\x02", b"CDF\x05"), "netCDF-3, not netCDF-4", "scipy"),
     (b"PK\x03\x04", "a zip archive", "unpack it first"),
     (b"MATLAB 5.0", "a MATLAB file before v7.3", "save it again in MATLAB with '-v7.3'"),
     (b"\x0e\x03\x13\x01", "HDF4, not HDF5", "h4toh5 converts it to HDF5"),
     (b"version https://git-lfs", "a pointer of Git LFS", "`git lfs pull` fetches the file itself"),
-    (b"<!doctype html", "a web page", "the download failed; download the file again"),
-    (b"<html", "a web page", "the download failed; download the file again"),
+    ((b"<!doctype html", b"<html"), "a web page", "the download failed; download the file again"),
     (b"GRIB", "a GRIB file", "cfgrib"),
-    (b"II*\0", "a TIFF file", "rasterio"),
-    (b"MM\0*", "a TIFF file", "rasterio"),
+    ((b"II*\0", b"MM\0*"), "a TIFF file", "rasterio"),
     (b"\x89PNG", "a picture", "put pictures into a folder and convert that to HDF5"),
     (b"\xff\xd8\xff", "a picture", "put pictures into a folder and convert that to HDF5"),
     (b"\x80\x04\x95", "a pickle, which may run any code", "labeled.write stores what it holds"),
@@ -232,7 +231,7 @@ def describe_foreign_file(path: str, data: bytes) -> str | None:
     if path.endswith(".npz") and data.startswith(b"PK\x03\x04"):
         return f"a NumPy archive; {_CONVERT}: {convert_command(path)}"
     for magic, what, remedy in _KNOWN:
-        if data[: len(magic)].lower() == magic.lower():
+        if data.startswith(magic) or data.lower().startswith(magic):
             if remedy in _ENGINES:
                 opened = f"xr.open_dataset({path!r}, engine={remedy!r})"
                 return f"{what}, which xarray opens: labeled.batches({opened}, 64, dim=...)"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from labeled._optional import extra_module
+from labeled.dims import default_name
 from labeled.errors import FileChangedError, FileFormatError, warn
 from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import PACKED, cf_of
@@ -33,9 +34,7 @@ from labeled.formats.reader import (
     Io,
     bands_of,
     calls_of,
-    native,
     put_parts,
-    row_nbytes,
 )
 from labeled.formats.region import Array, Ints, Region, box_of, outer_take
 
@@ -128,11 +127,9 @@ def _names_in(array: Any) -> Sequence[str | None]:
 def _dims_of(name: str, array: Any) -> tuple[str, ...]:
     """Return the names of all axes; those that nobody named are numbered."""
     given = _names_in(array)
-    last = name.rpartition("/")[2]
-    usual = ["batch", *(f"{last}_axis_{axis}" for axis in range(1, array.ndim))][: array.ndim]
     if len(given) != array.ndim:
-        return tuple(usual)
-    return tuple(own or other for own, other in zip(given, usual, strict=True))
+        given = (None,) * array.ndim
+    return tuple(own or default_name(name, axis) for axis, own in enumerate(given))
 
 
 def _example_dim(headers: Mapping[str, SourceHeader], arrays: Mapping[str, Any]) -> str | None:
@@ -192,8 +189,7 @@ class ZarrReader(FileReader):
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
         self._box, self._inner = box_of(self.region)
-        band_bytes = self.chunk_rows * row_nbytes(source.row_shape, source.dtype)
-        self._chunks_each = max(1, CALL_BYTES // max(1, band_bytes))
+        self._chunks_each = max(1, CALL_BYTES // max(1, self.chunk_rows * source.row_bytes))
 
     @cached_property
     def _array(self) -> Any:
@@ -226,8 +222,7 @@ def _stored_bytes(sources: Sequence[SourceHeader]) -> list[int]:
 
 def _read_scalar(source: SourceHeader) -> Array:
     """Return the value of an array without axes."""
-    value = opened(source.file.path, source.key)[()]
-    return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)
+    return np.asarray(opened(source.file.path, source.key)[()], source.dtype)
 
 
 FORMAT = Format(

@@ -136,12 +136,18 @@ def pays_off(n_bytes: int) -> bool:
     return _moved_bytes > PAID_BYTES and _loaded(worth=True)
 
 
+@cache
+def kernels() -> Any:
+    """Return the compiled loops; this imports numba."""
+    return importlib.import_module("labeled.permute.kernels")
+
+
 def _loaded(*, worth: bool) -> bool:
     """Whether the kernels are at hand; they are imported now if that is worth it."""
     global _kernels, _failed
     if _kernels is None and worth and available():
         try:
-            _kernels = importlib.import_module("labeled.permute.kernels")
+            _kernels = kernels()
         except ImportError as error:
             _failed = f"numba does not load: {error}"
     return _kernels is not None

@@ -7,7 +7,6 @@ the other on its side of :data:`MANY_ELEMENTS`.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Collection, Sequence
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -111,8 +110,6 @@ class RaggedReader:
     ----------
     kind, why : str
         The path bytes take ("flat", "memory", ...) and why, for `explain`.
-    chunk_rows : int
-        Examples best read by one call; 1 where any can be read alone.
     where : str
         Source and file, as messages begin.
     n_axes : int
@@ -121,7 +118,6 @@ class RaggedReader:
 
     kind: str = ""
     why: str = ""
-    chunk_rows: int = 1
     where: str
     n_rows: int
     n_axes: int
@@ -237,8 +233,8 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
     if plain and out.flags.c_contiguous and source.flags.c_contiguous:
         to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
         if total * item >= 1 << 14 and compiled.pays_off(total * item):
-            loops = importlib.import_module("labeled.permute.kernels")
-            if loops.copy_segments(to, places * item, there, starts * item, sizes * item):
+            copy = compiled.kernels().copy_segments
+            if copy(to, places * item, there, starts * item, sizes * item):
                 return
     if total >= MANY_ELEMENTS * len(sizes):
         if to is out or total * item > len(sizes) << 16:  # long: other threads may run

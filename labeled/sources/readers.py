@@ -28,11 +28,8 @@ BLOCK_BYTES = 1 << 24
 def cost_of(reader: Any, rows: Rows) -> Cost:
     """Count what reading examples takes; one call where a reader does not count."""
     nbytes = int(reader.sizes(rows).sum()) * reader.dtype.itemsize
-    if hasattr(reader, "cost"):
-        counted: Cost = replace(reader.cost(rows), bytes_used=nbytes)
-        return counted
-    stored = int(reader.stored_sizes(rows).sum()) if hasattr(reader, "stored_sizes") else nbytes
-    return Cost(stored, nbytes, 1)
+    counted = reader.cost(rows) if hasattr(reader, "cost") else Cost(nbytes, n_reads=1)
+    return replace(counted, bytes_used=nbytes)
 
 
 # a reader of some examples, what tells it which these are, and which of all they are

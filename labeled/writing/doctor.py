@@ -25,9 +25,9 @@ import numpy as np
 from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
+from labeled.dims import default_name
 from labeled.display.text import table
 from labeled.errors import LabeledWarning, LoaderError, NotYetError, SplitError
-from labeled.formats.format import default_name
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
 from labeled.formats.hdf5.filters import why_not, why_not_by_hdf5

@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from labeled.dims import default_name
 from labeled.display.text import class_names_of
 from labeled.errors import FileFormatError
 from labeled.formats.cf import cf_of, time_attrs, with_bounds_units
-from labeled.formats.format import default_name, name_dims
+from labeled.formats.format import name_dims
 from labeled.formats.hdf5 import dtypes, labels, metadata
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale

@@ -18,10 +18,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.dims import likely_axis, likely_image
+from labeled.dims import default_name, likely_axis, likely_image
 from labeled.errors import DimsError, FileFormatError
 from labeled.formats.cf import FILLS
-from labeled.formats.format import default_name
 from labeled.formats.hdf5.dtypes import refers, why_not_a_source
 from labeled.formats.hdf5.safety import address, check_dataset, to_text
 from labeled.formats.header import SourceHeader

@@ -30,19 +30,14 @@ from labeled.formats.hdf5.filters import describe_missing
 from labeled.formats.hdf5.headers import filters_of
 from labeled.formats.header import TEXT, FileHeader, FileStamp, SourceHeader, is_text, vlen_base
 from labeled.formats.reader import (
-    PIECE_BYTES,
     UNSTORED,
     ByteRanges,
-    FileReader,
-    Io,
+    ExampleRowsReader,
     count,
-    groups_of,
-    put_parts,
     row_nbytes,
 )
-from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
+from labeled.formats.region import Array, Ints
 from labeled.ragged.flat import AnyRows, Rows
-from labeled.selection import rows_of
 
 # Examples for which HDF5 opens a file: what it notes down about each stays in pieces in the memory
 # of a thread, 10 MiB after 32 examples of two chunks. Opening takes no time to speak of.
@@ -319,26 +314,13 @@ def _header(
 # reading
 
 
-class EachRowsReader(FileReader):
+class EachRowsReader(ExampleRowsReader):
     """Examples of one shape; a :class:`~labeled.formats.reader.Reader`."""
 
-    kind, why = "records", WHY
+    why = WHY
 
-    def __init__(self, source: SourceHeader, region: Region, io: Io = "auto") -> None:
-        super().__init__(source, region, io)
-        self.chunk_rows = max(1, PIECE_BYTES // max(1, source.row_bytes))
-
-    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        if is_whole(self.region, self.source.row_shape):  # no copy in between
-            wanted = rows_of(runs)
-            at = range(len(wanted)) if places is None else places.tolist()
-            _read(self.source, wanted, [out[place : place + 1] for place in at])
-            return
-        for bands in groups_of(runs, self.chunk_rows):
-            wanted = rows_of(bands)
-            rows = np.empty((len(wanted), *self.source.row_shape), self.dtype)
-            _read(self.source, wanted, list(rows[:, np.newaxis]))
-            put_parts(out, places, bands, outer_take(rows, self.region))
+    def _read_each(self, rows: Ints, outs: Sequence[Array]) -> None:
+        _read(self.source, rows, outs)
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
         """Count a call an example: only HDF5 knows where they are."""
@@ -399,7 +381,7 @@ def _read(source: SourceHeader, rows: Ints, targets: Sequence[Array]) -> None:
                     values = np.asarray((thing[below] if below else thing)[()])
                     if values.dtype.kind == "V":  # opaque bytes
                         values = np.frombuffer(values.tobytes(), source.dtype)
-                    target[()] = values.reshape(target.shape)
+                    target[...] = values.reshape(target.shape)
 
 
 def values_of(source: SourceHeader) -> Array:

@@ -61,7 +61,6 @@ from labeled.formats.reader import (
     calls_of,
     decoding,
     groups_of,
-    native,
     put_parts,
     read_rows,
     row_nbytes,
@@ -287,7 +286,7 @@ def read_scalar(source: SourceHeader) -> Array:
     with h5_of(source.file) as file:
         external = source.storage == "external"
         value = resolve(file, source.key, allow_external=external).thing[()]
-    return np.asarray(value, source.dtype).astype(native(source.dtype), copy=False)
+    return np.asarray(value, source.dtype)
 
 
 # where chunks are
@@ -458,16 +457,12 @@ class PlainChunks(ContiguousReader):
         return firsts[differs], bases[differs]
 
 
-class _Stack(NamedTuple):
-    """Chunks that are decoded side by side: tile after tile, each of its bands below the other."""
+# chunks that are decoded side by side, tile after tile, each of its bands below the other: the rows
+# that are wanted, cut at bands (see bands_of), the numbers of these, and the tiles
+_Stack = tuple[Ints, list[int], Sequence[Tile]]
 
-    bands: Ints  # the rows that are wanted, cut at bands: see bands_of
-    numbers: list[int]  # of the bands
-    tiles: Sequence[Tile]
-
-
-# where it begins in the file (-1 if it was never stored), its size, filter mask and band, and its
-# number among those that are decoded side by side
+# one of them: where it begins in the file (-1 if it was never stored), its size, filter mask and
+# band, and its number among them
 _Chunk = tuple[int, int, int, int, int]
 
 
@@ -500,7 +495,7 @@ class ChunkedReader(FileReader):
         for bands in groups_of(runs, self.chunk_rows, self._bands_each):
             numbers = list(dict.fromkeys((bands[:, 0] // self.chunk_rows).tolist()))
             for tiles in self._tiles:
-                yield _Stack(bands, numbers, tiles)
+                yield bands, numbers, tiles
 
     def _calls(self, stack: _Stack) -> Iterator[tuple[list[_Chunk], int, int]]:
         """Yield the chunks that each call fetches, and the offset and length of what it fetches.

@@ -16,17 +16,18 @@ range, because its bytes are not where this file's bytes are.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import h5py
-import numpy as np
 from h5py._objects import phil
 
 from labeled.errors import FileFormatError, LabeledError, UnsafeFileError, is_interrupt, listed
 from labeled.formats.bytesource import RemoteFile, check_same, is_remote, stamp_of
+from labeled.formats.contiguous import check_extent
 from labeled.formats.hdf5.dtypes import item_of
 from labeled.formats.header import FileStamp, SourceHeader
 
@@ -375,21 +376,16 @@ def check_claim(header: SourceHeader, nbytes_wanted: int) -> None:
         If contiguous data reaches past the end of the file.
     """
     if header.storage == "contiguous" and header.offset is not None:
-        end = header.offset + header.n_rows * header.row_bytes
-        if end > header.file.size:
-            raise FileFormatError(
-                f"source {header.name!r} in file {header.file.path!r} is said to reach to byte "
-                f"{end}, but the file has {header.file.size}; it is damaged, so copy it again"
-            )
+        check_extent(header, header.offset)
         return
-    chunk = int(np.prod(header.chunks or (0,), dtype=object)) * header.dtype.itemsize
+    chunk = math.prod(header.chunks or (0,)) * header.dtype.itemsize
     wanted = max(nbytes_wanted, chunk)
     if wanted <= FREE_BYTES or header.storage in ("virtual", "external"):
         return
     (stored,) = stored_bytes([header])
     if wanted > stored * MAX_EXPANSION:
         raise UnsafeFileError(
-            f"source {header.name!r} in file {header.file.path!r} claims shape {header.shape} of "
-            f"{header.dtype}, and {wanted} bytes of it are asked for at once, but only {stored} "
-            f"bytes are stored. Read at most {FREE_BYTES} bytes at a time, or write the file again"
+            f"{header.where} claims shape {header.shape} of {header.dtype}, and {wanted} bytes of "
+            f"it are asked for at once, but only {stored} bytes are stored. Read at most "
+            f"{FREE_BYTES} bytes at a time, or write the file again"
         )

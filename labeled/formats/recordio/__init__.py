@@ -32,7 +32,6 @@ from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import ExampleReader, Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, Filter, SourceHeader
-from labeled.formats.memory import put_rows
 from labeled.formats.pictures import (
     MAX_PIXELS,
     Channels,
@@ -43,15 +42,14 @@ from labeled.formats.pictures import (
     opencv,
 )
 from labeled.formats.reader import (
-    PIECE_BYTES,
     ByteRanges,
-    FileReader,
+    Cost,
+    ExampleRowsReader,
     Io,
     Reader,
     ValuesReader,
     decoding,
     native,
-    row_nbytes,
 )
 from labeled.formats.recordio.records import (
     LABEL,
@@ -71,9 +69,8 @@ from labeled.formats.recordio.records import (
     sizes_of,
     unpack,
 )
-from labeled.formats.region import Array, Ints, Region, is_whole, outer_take
+from labeled.formats.region import Array, Ints, Region
 from labeled.ragged.flat import AnyRows, Rows
-from labeled.selection import rows_of
 
 EXAMPLE = "batch"
 
@@ -453,38 +450,25 @@ def _values_of_heads(source: SourceHeader) -> Array:
     return exactly(header_labels(records), source)
 
 
-class RecordRows(FileReader):
+class RecordRows(ExampleRowsReader):
     """Pictures that all have one shape once they are decoded, or as many labels each record."""
-
-    kind = "records"
 
     def __init__(self, source: SourceHeader, region: Region = (), io: Io = "auto") -> None:
         super().__init__(source, region, io)
-        self.records: RecordFile = source.detail.records
         self.why = f"pictures of {source.row_shape}, decoded one by one"
         if source.key == "labels":
             self.why = f"{source.row_shape[0]} labels a record, read from behind its header"
 
-    def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        source, rows, shape = self.source, rows_of(runs), self.source.row_shape
-        is_labels = source.key == "labels"
-        if not is_labels and is_whole(self.region, shape):
-            outs = list(out[: len(rows)]) if places is None else [out[i] for i in places.tolist()]
-            read_examples(source, rows, outs)
+    def _read_each(self, rows: Ints, outs: Sequence[Array]) -> None:
+        if self.source.key == "images":
+            read_examples(self.source, rows, outs)
             return
-        step = max(1, PIECE_BYTES // row_nbytes(shape, source.dtype))
-        for a in range(0, len(rows), step):
-            some = rows[a : a + step]
-            if is_labels:
-                values = exactly(labels_behind(self.records, some, shape[0]), source)
-            else:
-                values = np.empty((len(some), *shape), source.dtype)
-                read_examples(source, some, list(values))
-            which = slice(a, a + len(some)) if places is None else places[a : a + step]
-            put_rows(out, which, outer_take(values, self.region))
+        labels = labels_behind(self.source.detail.records, rows, self.source.row_shape[0])
+        for own, out in zip(exactly(labels, self.source), outs, strict=True):
+            out[...] = own
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
-        offsets = self.records.offsets
+        offsets = self.source.detail.records.offsets
         starts = offsets[runs[:, 0]]
         return (ByteRanges(self.file, starts, offsets[runs[:, 1]] - starts),)
 
@@ -494,33 +478,31 @@ class RecordReader(ExampleReader):
 
     kind = "records"
 
-    @property
-    def why(self) -> str:  # type: ignore[override]
-        how = "decoded one by one" if self.source.key == "images" else "found by its offset"
-        return f"{self.source.ragged}, {how}"
+    def __init__(self, source: SourceHeader, io: Io = "auto") -> None:
+        super().__init__(source, io)
+        how = "decoded one by one" if source.key == "images" else "found by its offset"
+        self.why = f"{source.ragged}, {how}"
 
     def _found(self, rows: AnyRows) -> tuple[Rows, tuple[Rows, Rows]]:
         (records, recipe), key = self.source.detail, self.source.key
         listed = np.asarray(rows, np.int64)
         if key == "images":
             shapes: Rows = recipe.shapes(sizes_of(records)[listed])
-            return shapes, (listed, shapes)
-        lengths, heads = beginnings_of(records)
-        shapes = lengths[listed, np.newaxis]
-        if key != "records":
-            headers_of(records)  # each record is to have one
-            shapes = shapes - body_begins(heads[listed])[:, np.newaxis]
-        if key == "labels":
-            shapes = np.maximum(heads["flag"][listed, np.newaxis], 1).astype(np.int64)
+        elif key == "labels":
+            counts = np.maximum(headers_of(records)["flag"][listed], 1)
+            shapes = counts.astype(np.int64)[:, np.newaxis]
+        else:
+            begins = 0 if key == "records" else body_begins(headers_of(records)[listed])
+            shapes = (beginnings_of(records)[0][listed] - begins)[:, np.newaxis]
         return shapes, (listed, shapes)
 
-    def stored_sizes(self, rows: AnyRows) -> Rows:
-        """Return the bytes that examples take in the file."""
+    def cost(self, rows: AnyRows) -> Cost:
+        """Count what reading examples takes: of pictures, their bytes in the file."""
+        sizes = self.sizes(rows) * self.dtype.itemsize
         if self.source.key == "images":
             listed, offsets = np.asarray(rows, np.int64), self.source.detail.records.offsets
-            sizes: Rows = offsets[listed + 1] - offsets[listed]
-            return sizes
-        return self.sizes(rows) * self.dtype.itemsize
+            sizes = offsets[listed + 1] - offsets[listed]
+        return Cost(int(sizes.sum()), n_reads=1)
 
     def _read(
         self, wanted: tuple[Rows, Rows], out: Array, places: Rows, sizes: Rows, threads: int
@@ -550,5 +532,5 @@ FORMAT = Format(
         "raw": "records of any bytes",
     },
     options=RecordOptions,
-    open_ragged=lambda source, io: RecordReader(source),
+    open_ragged=RecordReader,
 )
