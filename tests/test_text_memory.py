@@ -89,3 +89,15 @@ def test_a_text_that_cannot_be_read_does_not_keep_a_loader_from_being_made(texts
     loader = labeled.open_dataset(damaged).batches(64, memory="20 MiB", output="numpy")
     with pytest.raises(labeled.errors.ReadError, match="'text'"):
         list(loader)
+
+
+def test_texts_that_lie_in_one_piece_are_read_in_windows(tmp_path: Path) -> None:
+    """HDF5 alone reads texts, with a call for every row that is not beside another."""
+    texts = [f"{n:0200}" for n in range(30_000)]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=texts, dtype=h5py.string_dtype())
+        file["x"].dims[0].label = "batch"
+    loader = labeled.open_dataset(tmp_path / "x.h5").batches(100, shuffle=True, memory="6 MiB")
+    assert "shuffle='window'" in str(loader.explain())
+    rows = [text for batch in loader for text in batch["x"].values.tolist()]
+    assert sorted(rows) == texts

@@ -48,6 +48,7 @@ from labeled.formats.reader import (
     MemoryReader,
     Reader,
     count,
+    native,
     pieces,
     read_rows,
     row_nbytes,
@@ -294,7 +295,7 @@ class Source:
         scratch, n_rows, edges = 2 * PIECE_BYTES, 0, []
         each = 3 if self.stored_dtype.itemsize == 1 else 4  # of a chunk, until its rows are out
         for header in self.headers:
-            kinds.add(header.storage)
+            kinds.add("read by HDF5" if header.dtype.hasobject else header.storage)
             local = local and not is_remote(header.file.path)
             held = each * row_nbytes(header.chunks, self.stored_dtype) if header.chunks else 0
             scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes + held)
@@ -417,7 +418,9 @@ class Source:
     def whole(self) -> Array:
         """Read every row, decoded; the value of a variable without axes."""
         if not self.file_dims:
-            return self.decode(format_named(self.headers[0].format).read_scalar(self.headers[0]))
+            (header,) = self.headers
+            stored = format_named(header.format).read_scalar(header)
+            return self.decode(stored.astype(native(header.dtype), copy=False))
         return self.decode(read_rows(self.reader(), range(self.n_rows)))
 
     def decode(self, raw: Array) -> Array:
