@@ -298,6 +298,20 @@ def test_an_attribute_of_rows_of_different_lengths_is_lists(tmp_path: Path, key:
     assert x.values.tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("values", ["0, 1, 2", "0b 1b 2b", np.array([0, np.nan, 1])])
+def test_values_of_flags_that_are_no_integers_name_no_classes(
+    tmp_path: Path, values: object
+) -> None:
+    path = str(tmp_path / "x.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(3)
+        f["x"].attrs["flag_values"], f["x"].attrs["flag_meanings"] = values, "land sea ice"
+    ds = labeled.open_dataset(path)
+    np.testing.assert_array_equal(ds["x"].attrs["flag_values"], values)
+    (batch,) = ds.batches(3)
+    assert batch["x"].values.tolist() == [0, 1, 2]
+
+
 def test_unallocated_data_behind_a_user_block_are_fill_values(tmp_path):
     path = str(tmp_path / "block.h5")
     with h5py.File(path, "w", userblock_size=512) as f:
