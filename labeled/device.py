@@ -297,7 +297,7 @@ def device_number(device: str | int) -> int:
         return device
     kind, _, number = device.partition(":")
     if kind != "cuda" or not (number.isdigit() or (not number and ":" not in device)):
-        raise LoaderError(f"device={device!r} must be 'cpu', 'cuda', 'cuda:<number>' or a number")
+        raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
     return int(number) if number else 0
 
 

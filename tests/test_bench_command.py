@@ -110,6 +110,7 @@ def test_sources_that_are_left_out_are_named(tmp_path: Path) -> None:
     assert json.loads(done.stdout)[0]["bytes_per_row"] == 8
     assert done.stderr.startswith("Not measured: 'x', as every example has its own shape")
     assert "--source x" in done.stderr
+    assert "300 rows of uint8, of different shapes" in run(path, "--source", "x").stdout
 
 
 @pytest.mark.parametrize(

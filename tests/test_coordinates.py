@@ -237,6 +237,26 @@ def test_variables_without_axes_come_along(tmp_path):
     assert part["site"].item() == "Ü"
 
 
+@pytest.mark.parametrize("kind", ["hdf5", "zarr"])
+def test_a_single_value_called_like_a_dim_is_left_out(tmp_path, kind):
+    path = str(tmp_path / f"x.{kind}")
+    if kind == "zarr":
+        group = pytest.importorskip("zarr").open_group(path, mode="w")
+        group.create_array("v", data=np.ones((3, 2)), dimension_names=("time", "x"))
+        group.create_array("time", data=np.array(5.0), dimension_names=())
+    else:
+        with h5py.File(path, "w") as f:
+            f["v"], f["seconds"], f["time"] = np.ones((3, 2)), np.arange(3), 5.0
+            f["seconds"].make_scale("time")
+            f["v"].dims[0].attach_scale(f["seconds"])
+            f["v"].dims[1].label = "x"
+    ds = labeled.open_dataset(path)
+    assert "time  it is a single value called like a dim" in repr(ds)
+    np.testing.assert_array_equal(ds["v"], np.ones((3, 2)))
+    with xr.open_dataset(path, engine="labeled") as opened:
+        xr.testing.assert_identical(opened.load(), ds.to_xarray().load())
+
+
 def test_coordinates_called_alike_in_several_groups_are_distinguished_by_their_paths(tmp_path):
     """Every variable had one of its own, called after it: hundreds in a file of ICESat-2."""
     with h5py.File(tmp_path / "beams.h5", "w") as f:

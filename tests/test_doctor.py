@@ -174,6 +174,14 @@ def test_data_in_other_files_are_brought_home(tmp_path: Path, way: str) -> None:
     np.testing.assert_array_equal(own["x"].values, np.arange(40).reshape(20, 2))
 
 
+def test_a_source_called_like_the_dim_of_examples_is_measured(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as f:
+        f.create_dataset("batch", data=np.arange(2000), chunks=(1,), compression="gzip")
+    found = labeled.doctor(path, seconds=0.1)
+    assert ("batch", "one-row chunks") in kinds(found)
+
+
 @pytest.mark.filterwarnings("ignore:.*holds the same sources:labeled.LabeledWarning")
 def test_findings_alike_are_summed_up(tmp_path: Path) -> None:
     path = tmp_path / "many.h5"

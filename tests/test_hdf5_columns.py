@@ -106,6 +106,18 @@ def test_a_table_asked_for_whole_names_its_columns(table: Path) -> None:
         labeled.open_dataset(table, sources=["flat"])
 
 
+def test_a_column_may_be_called_like_the_scale_of_its_rows(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.h5")
+    with h5py.File(path, "w") as f:
+        f["time"] = np.arange(3.0)
+        f["tab"] = np.array([(1.0, 2), (3.0, 4), (5.0, 6)], [("time", "f8"), ("a", "i4")])
+        f["time"].make_scale("time")
+        f["tab"].dims[0].attach_scale(f["time"])
+    ds = labeled.open_dataset(path)
+    assert ds["tab/time"].values.tolist() == [1, 3, 5]
+    assert ds["tab/a"].sel(time=2.0).values == 6
+
+
 def test_repack_refuses_to_lose_a_column(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "t.h5", "w") as f:
         f.create_dataset("t", (4,), [("a", "f4"), ("raw", "V3")])

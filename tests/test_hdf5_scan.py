@@ -286,6 +286,32 @@ def test_an_unreadable_attribute_costs_only_itself(tmp_path: Path) -> None:
     assert header.sources["x"].attrs == {"good": 1}
 
 
+@pytest.mark.parametrize("key", ["note", "_FillValue", "units"])
+def test_an_attribute_of_rows_of_different_lengths_is_lists(tmp_path: Path, key: str) -> None:
+    path = str(tmp_path / "x.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(5)
+        rows = np.array([np.arange(3), np.arange(2)], dtype=object)
+        f["x"].attrs.create(key, rows, dtype=h5py.vlen_dtype("i4"))
+    x = labeled.open_dataset(path)["x"]
+    assert x.attrs == {key: [[0, 1, 2], [0, 1]]}
+    assert x.values.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("values", ["0, 1, 2", "0b 1b 2b", np.array([0, np.nan, 1])])
+def test_values_of_flags_that_are_no_integers_name_no_classes(
+    tmp_path: Path, values: object
+) -> None:
+    path = str(tmp_path / "x.h5")
+    with h5py.File(path, "w") as f:
+        f["x"] = np.arange(3)
+        f["x"].attrs["flag_values"], f["x"].attrs["flag_meanings"] = values, "land sea ice"
+    ds = labeled.open_dataset(path)
+    np.testing.assert_array_equal(ds["x"].attrs["flag_values"], values)
+    (batch,) = ds.batches(3)
+    assert batch["x"].values.tolist() == [0, 1, 2]
+
+
 def test_unallocated_data_behind_a_user_block_are_fill_values(tmp_path):
     path = str(tmp_path / "block.h5")
     with h5py.File(path, "w", userblock_size=512) as f:

@@ -93,6 +93,11 @@ def test_refused_before_any_row_is_read(ds, options, words):
         ds.batches(3, **options)
 
 
+def test_a_name_is_not_suggested_in_its_own_place(ds):
+    with pytest.raises(LoaderError, match=r"weights='a' is not .* a row; there are: none$"):
+        ds.select("a", "r").batches(3, weights="a")
+
+
 def test_a_batch_larger_than_the_data_is_the_data(ds):
     began = time.perf_counter()
     loader = ds.batches(10**9)

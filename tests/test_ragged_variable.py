@@ -44,6 +44,22 @@ def test_rows_are_what_h5py_wrote(
     assert ragged.sizes.tolist() == sizes
 
 
+def test_rows_along_several_axes_and_shapes_of_dense_rows_are_said(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.h5")
+    with h5py.File(path, "w") as f:
+        f.create_dataset("boxes", (3, 2), h5py.vlen_dtype(np.dtype("f4")))
+        f["y"] = np.arange(3)
+    ds = labeled.open_dataset(path)
+    assert ds["y"].values.tolist() == [0, 1, 2]
+    assert "  rows of variable length along 2 axes; only one is read" in repr(ds)
+    with h5py.File(path, "a") as f:
+        f["x"], f["s"] = np.zeros((3, 2)), np.zeros((3, 1), "i4")
+        f["s"].make_scale("shapes")
+        f["x"].dims[0].attach_scale(f["s"])
+    with pytest.raises(LabeledError, match=r"source 'x' in .* detach that scale"):
+        labeled.open_dataset(path, dims={"x": ("batch", "n", "m")})["x"]
+
+
 def opened(path: str) -> labeled.Dataset:
     return labeled.open_dataset(path, dims={"x": ("batch", "n")})
 

@@ -230,7 +230,8 @@ def bench(
         facts = [{k: value for k, value in vars(one).items() if k != "epoch"} for one in loops]
         click.echo(json.dumps(facts, indent=2))
         return
-    shape = " x ".join(map(str, dataset.shapes[name][1:])) or "one value"
+    single = "one value" if len(dataset.dims[name]) == 1 else "of different shapes"
+    shape = " x ".join(map(str, dataset.shapes[name][1:])) or single
     dtype = "text" if dataset.dtypes[name].kind == "O" else dataset.dtypes[name]
     rows = f"{count_words(dataset.n_rows, 'row')} of {dtype}, {shape}"
     click.echo(f"{file}, source {name!r}: {rows}")

@@ -117,8 +117,11 @@ def class_names_of(attrs: Mapping[str, Any]) -> dict[int, str]:
         names = np.atleast_1d(np.asarray(attrs["class_names"], object))
         return dict(enumerate(map(as_text, names)))
     if "flag_values" in attrs and "flag_meanings" in attrs:
-        values = np.atleast_1d(attrs["flag_values"]).tolist()
-        return dict(zip(map(int, values), as_text(attrs["flag_meanings"]).split(), strict=False))
+        try:
+            values = [int(value) for value in np.ravel(attrs["flag_values"]).tolist()]
+        except (TypeError, ValueError, OverflowError):  # some files have texts such as "0, 1, 2"
+            return {}
+        return dict(zip(values, as_text(attrs["flag_meanings"]).split(), strict=False))
     return {}
 
 

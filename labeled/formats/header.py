@@ -37,6 +37,9 @@ Storage = Literal[
 
 ALL = "all"  # the split of a file that names none
 
+# why a variable without axes is left out
+CALLED_LIKE_A_DIM = "it is a single value called like a dim, and xarray has one name for both"
+
 
 DEFLATE, SHUFFLE, FLETCHER32 = 1, 2, 3
 LZF, BLOSC, LZ4, BITSHUFFLE, ZSTD = 32000, 32001, 32004, 32008, 32015

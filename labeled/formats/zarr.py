@@ -27,7 +27,7 @@ from labeled.errors import FileChangedError, FileFormatError, warn
 from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import PACKED, cf_of
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import FileHeader, FileStamp, Filter, SourceHeader
+from labeled.formats.header import CALLED_LIKE_A_DIM, FileHeader, FileStamp, Filter, SourceHeader
 from labeled.formats.reader import (
     ByteRanges,
     FileReader,
@@ -86,6 +86,10 @@ def _file_header(path: str, options: Options) -> FileHeader:
         if np.dtype(array.dtype).kind not in KINDS
     }
     headers = {n: _header(path, n, one, options) for n, one in arrays.items() if n not in whole}
+    every = {dim for header in headers.values() for dim in header.dims}
+    for name in [name for name, header in headers.items() if not header.dims and name in every]:
+        whole[name] = CALLED_LIKE_A_DIM
+        del headers[name]
     example_dim = options.example_dim or _example_dim(headers, arrays)
     scales = frozenset(name for name, header in headers.items() if header.dims == (name,))
     along = {n for n in headers.keys() - scales if headers[n].dims[:1] == (example_dim,)}

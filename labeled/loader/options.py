@@ -448,7 +448,7 @@ def read_values(
         if source.ragged is None and np.prod(source.row_shape) == 1:
             able.append(one)
     if name not in able:
-        hint = did_you_mean(str(name), able or sources)
+        hint = did_you_mean(str(name), able)
         raise LoaderError(f"{option}={name!r} is not a source of one value a row; {hint}")
     source = sources[name]
     values = source.decode(load_rows(source, selections[name])).reshape(len(selections[name]))

@@ -171,16 +171,17 @@ class Source:
                 differ = differ or repr(header.cf) != repr(first.cf)
             cf, text = None if differ else first.cf, is_text(first.dtype)
             stored_dtype = decoded_dtype(first) if differ else first.dtype.newbyteorder("=")
-            part = () if is_whole(self.region, first.row_shape) else self.region
         own = self.__dict__
         if ragged is None:
+            if first is not None and here is None and not is_whole(self.region, first.row_shape):
+                part = self.region
             own["dtype"] = stored_dtype if cf is None else cf.dtype
             own["row_bytes"] = math.prod(row_shape) * stored_dtype.itemsize
             if not stored_dtype.hasobject or self.blocks is not None:
                 own["held_row_bytes"] = own["row_bytes"]
         else:  # values are decoded where they are read
             dims, row_shape, stored_dtype = [*self.file_dims], (), np.dtype(object)
-            cf, differ, text, part = None, False, False, ()
+            cf, differ, text = None, False, False
         own.update(dims=tuple(dims), ragged=ragged, n_rows=n_rows, row_shape=row_shape, part=part)
         own.update(stored_dtype=stored_dtype, cf=cf, packed_differently=differ)
         own["decodes"] = cf is not None or text

@@ -426,8 +426,8 @@ def _rates(header: SourceHeader, fix: Options, seconds: float) -> tuple[float, f
     sample = source.select(rows) if header.ragged else read_rows(open_reader(header), first)
     with tempfile.TemporaryDirectory(prefix="labeled-doctor-") as folder:
         path = os.path.join(folder, "sample.hdf5")
-        write(path, {header.name: sample}, statistics=False, checksums=False, **options)
-        fixed = Source.of((scan(path, decode_cf=False, quiet=True).sources[header.name],))
+        write(path, {"rows": sample}, statistics=False, checksums=False, **options)
+        fixed = Source.of((scan(path, decode_cf=False, quiet=True).sources["rows"],))
         loaders, best = [_shuffled(source, rows), _shuffled(fixed, rows)], [0.0, 0.0]
         for _ in range(N_TURNS):
             for place, loader in enumerate(loaders):

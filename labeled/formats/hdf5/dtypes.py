@@ -128,7 +128,10 @@ def why_not_a_source(dataset: h5py.Dataset) -> str | None:
     """Return why a dataset cannot be a source, whatever its axes; None if it can."""
     if dataset.shape is None:
         return "it holds nothing, not even a shape (a null data space)"
-    why_not = _why_not(item_of(dataset))
+    item = item_of(dataset)
+    why_not = _why_not(item)
+    if len(dataset.shape) > 1 and vlen_base(item) is not None:
+        return f"rows of variable length along {len(dataset.shape)} axes; only one is read"
     if dataset.shape == () and why_not is not None and why_not.startswith("opaque"):
         return f"{why_not}; examples='PATTERN' opens many such values as examples"
     return why_not

@@ -44,7 +44,7 @@ from labeled.formats.hdf5.metadata import read_statistics
 from labeled.formats.hdf5.per_object import scan_examples
 from labeled.formats.hdf5.ragged import open_ragged
 from labeled.formats.hdf5.reader import open_reader, read_scalar
-from labeled.formats.header import FileHeader, Rows, SourceHeader
+from labeled.formats.header import CALLED_LIKE_A_DIM, FileHeader, Rows, SourceHeader
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FIRST_USER_BLOCK = 512
@@ -351,9 +351,12 @@ def _sorted_out(
     chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
     turned: list[str] = []
+    every = {dim for each in described.values() for dim in each.header.dims}
     for name, each in described.items():
         header, dims = each.header, each.header.dims
-        if header.shape == () or name in carried or example_dim not in (None, *dims):
+        if header.shape == () and name in every:
+            opening.not_opened[name] = CALLED_LIKE_A_DIM
+        elif header.shape == () or name in carried or example_dim not in (None, *dims):
             if header.ragged is None:
                 variables[name] = header
             else:

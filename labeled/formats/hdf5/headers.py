@@ -364,7 +364,7 @@ def _nearer_values(
     found = variables.get(name)
     if found is None and name in described and name != source:
         found = described[name].header
-    if found is None or found.key == scale.path or found.dims != (dim,):
+    if found is None or found.is_column or found.key == scale.path or found.dims != (dim,):
         return None
     dataset, has = opening.base[found.key], False
     if isinstance(dataset, h5py.Dataset):

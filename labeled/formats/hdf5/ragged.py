@@ -76,7 +76,7 @@ def open_ragged(source: SourceHeader, io: Io = "auto") -> RaggedReader:
 
 def _check_vlen(source: SourceHeader) -> None:
     shapes, what = source.parts.get("shapes"), ""
-    if vlen_base(source.dtype) is None or len(source.shape) != 1:
+    if vlen_base(source.dtype) is None:
         what = (
             f" is {source.shape} {source.dtype}; write its examples flattened, as rows of variable "
             "length along one axis with the scale 'shapes', or detach that scale"
