@@ -57,20 +57,18 @@ MIN_BUFFERS, MORE_BUFFERS, MAX_BUFFERS = 2, 3, 8
 LARGE_BUFFERS = 4
 BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads seldom wait then
 
-# What one read of an unshuffled or fully shuffled epoch should hold.
-# A consumer finds a batch in its core's cache if nothing else was read after it. But threads that
-# read less wait for one another at Python's lock: shuffled rows of 3 KiB took 154 us a batch in
-# jobs of a mebibyte and a half, 132 in jobs of 3, and 159 in jobs of 6.
-JOB_BYTES = 3 << 20
+# What one read should hold, unless a window is read whole: 3 MiB, and what the numbers of rows of
+# 1 KiB or more take. A consumer finds a batch in its core's cache if nothing else was read after
+# it. But threads that read less wait for one another at Python's lock: shuffled rows of 3 KiB took
+# 154 us a batch in jobs of a mebibyte and a half, 132 in jobs of 3, and 159 in jobs of 6.
+JOB_BYTES = 25 << 17
 # the same where no thread reads ahead: file order took a third longer with more
 ALONE_JOB_BYTES = 1 << 20
 # the same of chunks that are decoded: planning costs more there than caches gain
 DECODED_JOB_BYTES = 8 << 20
 
-# The same where rows of windows are read one by one: threads then meet half as often. It is 3 MiB,
-# and what the numbers of rows of 1 KiB or more take.
-PICKED_JOB_BYTES = 25 << 17
-PICKED_JOBS = 4  # a window is read in so many jobs or more, where batches are not larger than those
+# a window is read in so many jobs or more if its rows are read one by one
+PICKED_JOBS = 4
 # Rows of windows are read one by one from this size on.
 # Of windows read whole, epochs took 1.7 times as long for such rows of a contiguous source and 1.15
 # times for those of chunks (3 KiB: 2.3 and 1.3; 64 KiB: 3.0 and 1.7), but for rows of 64 bytes only
@@ -489,8 +487,8 @@ class Sizes:
             # Rows of windows are copied once, directly to their batch; no window is in memory but
             # its row numbers. Windows and their orders stay as they are.
             numbers_bytes = INDEXED_WINDOWS * job_rows * INDEX_BYTES
-            room, job_bytes = n_buffers * whole_bytes - numbers_bytes, whole_bytes // PICKED_JOBS
-            job_bytes = min(PICKED_JOB_BYTES, job_bytes)
+            room = n_buffers * whole_bytes - numbers_bytes
+            job_bytes = min(JOB_BYTES, whole_bytes // PICKED_JOBS)
             picked = jobs_within(needs, room, job_bytes, 1, few=alone)
             if 2 * picked[0] <= job_rows:  # else windows are hardly larger than batches
                 self.picks, (job_rows, n_buffers) = True, picked
