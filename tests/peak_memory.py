@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import gc
 import threading
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 COUNTED = ("RssAnon:", "RssShmem:")
@@ -53,3 +55,20 @@ def own_bytes() -> int | None:
     except OSError:
         return None
     return sum(counted) if counted else None
+
+
+def traced(work: Callable[[], Any]) -> tuple[Any, int]:
+    """Return what some work makes, and the least that three times of it took at their peak.
+
+    Imports, and threads that other tests left behind, take memory once.
+    """
+    peaks = list[int]()
+    for _ in range(3):
+        made = None
+        tracemalloc.start()
+        try:
+            made = work()
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    return made, min(peaks)

@@ -7,7 +7,6 @@ import os
 import pickle
 import struct
 import tempfile
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peak_memory import traced
 
 import labeled
 from labeled.errors import (
@@ -202,13 +202,9 @@ def test_a_lazy_array_takes_no_memory_for_what_a_packed_header_claims(tmp_path):
     path = tmp_path / "long.idx.gz"
     path.write_bytes(gzip.compress(idx_bytes(np.zeros(0, "u1"), shape=(2, 1 << 24, 0))))
     ds = labeled.open_dataset(path)
-    most = []
-    for _ in range(3):  # imports, and threads that other tests left behind, take memory once
-        tracemalloc.start()
-        assert ds["data"][:1].shape == (1, 1 << 24, 0)
-        most.append(tracemalloc.get_traced_memory()[1])
-        tracemalloc.stop()
-    assert min(most) < 1 << 21
+    data, peak_bytes = traced(lambda: ds["data"][:1])
+    assert data.shape == (1, 1 << 24, 0)
+    assert peak_bytes < 1 << 21
 
 
 def test_packed_damage_is_reported_when_rows_are_read(tmp_path):

@@ -6,12 +6,12 @@ import importlib
 import json
 import subprocess
 import sys
-import tracemalloc
 
 import h5py
 import numpy as np
 import pytest
 from dask.utils import parse_bytes
+from peak_memory import traced
 
 import labeled
 from labeled import permute
@@ -51,12 +51,7 @@ def test_transforms_take_what_they_state(transform, dtype):
     if permute.available():
         importlib.import_module("numba")  # else in whichever call pays for it
     transform(images, seed=3, dims=DIMS)  # imports, and compiled loops
-    tracemalloc.start()
-    try:
-        made = transform(images, seed=3, dims=DIMS)
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    made, peak_bytes = traced(lambda: transform(images, seed=3, dims=DIMS))
     after, work_bytes = transform.memory_after(form)
     assert made.nbytes == after.row_bytes * len(images)
     assert peak_bytes - made.nbytes <= work_bytes + MIB // 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
+from peak_memory import traced
 from ragged_files import LAYOUTS, examples, ragged_path, same, write_flat
 
 import labeled
@@ -265,12 +265,7 @@ def test_packed_examples_are_decoded_a_part_at_a_time(tmp_path: Path) -> None:
         labeled.write(tmp_path / "x.h5", {"x": examples}, source_attrs=attrs)
     )["x"]
     ragged[:2].flat()
-    tracemalloc.start()
-    try:
-        values = ragged.flat().values
-        peak_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    values, peak_bytes = traced(lambda: ragged.flat().values)
     np.testing.assert_array_equal(values, np.concatenate(examples) * 0.5)
     assert peak_bytes < 1.7 * values.nbytes  # with what is stored, a quarter of it
 
