@@ -302,6 +302,17 @@ def test_texts_of_examples_are_read_in_any_order(tmp_path):
     assert ds.subset([3, 1, 1])["words"].values.tolist() == [words[3], words[1], words[1]]
 
 
+def test_texts_of_examples_are_shuffled_in_full(tmp_path):
+    """Each is a dataset of its own, so windows would spare nothing."""
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        for i in range(200):
+            f[f"d/{i}"] = f"{i:03}"
+    loader = labeled.open_dataset(tmp_path / "x.h5", examples="d/*").batches(7, shuffle=True)
+    assert "shuffle='full'" in str(loader.explain())
+    rows = [text for batch in loader for text in batch["d"].values.tolist()]
+    assert rows != sorted(rows) == [f"{i:03}" for i in range(200)]
+
+
 @pytest.mark.parametrize("layout", ["list", "flat", "pad"])
 def test_examples_of_short_texts_come_in_batches(tmp_path, layout):
     words = [np.array([b"ab", b"cdefg", b""][:n], "S5") for n in (1, 3, 2)]

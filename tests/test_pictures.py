@@ -125,16 +125,53 @@ def test_without_the_fast_library_jpegs_have_the_same_pixels(tmp_path):
     assert slow.stdout == b"".join(one.values.tobytes() for images in fast for one in images)
 
 
+def test_imagecodecs_without_its_codecs_is_done_without(tmp_path):
+    data = [encoded(COLOUR, "JPEG"), encoded(COLOUR, "PNG")]
+    path = write_records(tmp_path / "a.rec", data)
+    script = (
+        "import sys; sys.modules.update({'imagecodecs._jpeg8': None, 'imagecodecs._png': None})\n"
+        "import labeled\n"
+        "for one in labeled.open_dataset(sys.argv[1])['images']:\n"
+        "    sys.stdout.buffer.write(one.values.tobytes())"
+    )
+    slow = subprocess.run([sys.executable, "-c", script, path], capture_output=True, check=True)
+    assert slow.stdout == b"".join(decode(one).tobytes() for one in data)
+
+
+def chunk(kind: bytes, body: bytes) -> bytes:
+    """A part of a PNG."""
+    whole = kind + body
+    return struct.pack(">I", len(body)) + whole + struct.pack(">I", zlib.crc32(whole))
+
+
+def interlaced(picture: np.ndarray) -> bytes:
+    """A PNG in seven passes, each of which has some of the pixels."""
+    height, width, channels = picture.shape
+    passes = [
+        (0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2),
+        (1, 0, 2, 1),
+    ]  # fmt: skip
+    parts = [picture[y::down, x::right] for y, x, down, right in passes]
+    lines = b"".join(b"\0" + line.tobytes() for part in parts for line in part)
+    colours = {1: 0, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, height, 8, colours, 0, 0, 1)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines))
+    return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_an_interlaced_png_is_decoded_without_a_word(caplog, capfd, channels):
+    picture = SOFT[..., :channels]
+    np.testing.assert_array_equal(decode(interlaced(picture)), picture)
+    assert not caplog.records
+    assert capfd.readouterr() == ("", "")
+
+
 # what is refused
 
 
 def png_of(height: int, width: int) -> bytes:
     """A valid PNG whose header claims a size that its pixels do not have."""
-
-    def chunk(kind: bytes, body: bytes) -> bytes:
-        whole = kind + body
-        return struct.pack(">I", len(body)) + whole + struct.pack(">I", zlib.crc32(whole))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(100)))
     return b"\x89PNG\r\n\x1a\n" + body + chunk(b"IEND", b"")
@@ -167,6 +204,12 @@ BMP, PPM = encoded(COLOUR, "BMP"), encoded(COLOUR, "PPM")
 def test_what_is_not_a_picture_or_too_large_is_refused(data, words):
     with pytest.raises(LabeledError, match=words):
         decode(data)
+
+
+def test_a_png_with_a_part_whose_name_is_no_text_is_refused():
+    sound = encoded(COLOUR, "PNG")
+    with pytest.raises(LabeledError, match="cannot be decoded"):
+        decode(sound.replace(b"IDAT", b"\x80\0\x90\xff"))
 
 
 @pytest.mark.parametrize("part", [b"IDAT", b"IEND"])

@@ -53,6 +53,7 @@ _EXIF, _EXIF_MARKER, _ORIENTATION = b"Exif\0\0", 0xE1, 0x0112
 _JPEG_END = b"\xff\xd9"
 
 _PNG, _IHDR, _CHUNK = b"\x89PNG\r\n\x1a\n", struct.Struct(">IIBB"), struct.Struct(">I4s")
+_INTERLACED = slice(28, 29)  # of a PNG, which byte says so
 # by colour type; grey with alpha and palettes are decoded to colour
 _PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 4, 6: 4}
 
@@ -107,6 +108,14 @@ def pillow() -> Any:
 def faster(name: str) -> Any:
     """Return a library that spares others some work; None where it is not installed."""
     return import_optional(name)
+
+
+@cache
+def imagecodecs() -> Any:
+    """Return imagecodecs; None where it is not installed, or was built without JPEG or PNG."""
+    library = faster("imagecodecs")
+    whole = library is not None and library.JPEG8.available and library.PNG.available
+    return library if whole else None
 
 
 # what the first bytes tell
@@ -329,7 +338,7 @@ def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
         The numbers of those that are not whole JPEGs of these shapes, or all without imagecodecs:
         :func:`decode` does them, or says what is wrong.
     """
-    library, others = faster("imagecodecs"), list[int]()
+    library, others = imagecodecs(), list[int]()
     if library is None:
         return list(range(len(pictures)))
     decode_jpeg, refused = library.jpeg8_decode, (library.Jpeg8Error, ValueError)
@@ -350,25 +359,31 @@ def jpegs_into(pictures: Sequence[Data], outs: Sequence[Array]) -> list[int]:
 
 def _by_imagecodecs(data: Data, head: PictureHead, channels: int) -> Array | None:
     """Decode a JPEG, or a PNG of eight bits a channel as it is stored; None for all else."""
-    library = faster("imagecodecs")
+    library = imagecodecs()
     if library is None:
         return None
     try:
         if head.kind == "jpeg":
             image = library.jpeg8_decode(data, outcolorspace=_COLOURS[channels])
-        elif head.kind == "png" and channels == head.channels and _has_all_chunks(data):
+        elif head.kind == "png" and channels == head.channels and _is_plain(data):
             image = library.png_decode(data)
         else:
             return None
-    except (library.Jpeg8Error, library.PngError):  # damage that another library may overlook
+    # damage that another library may overlook, or that is described in bytes that are not UTF-8
+    except (library.Jpeg8Error, library.PngError, ValueError):
         return None
     if image.dtype != np.uint8:
         return None
     return np.asarray(image.reshape(*image.shape[:2], -1))
 
 
-def _has_all_chunks(data: Data) -> bool:
-    """Whether no chunk claims more than is there: libraries take memory for it first."""
+def _is_plain(data: Data) -> bool:
+    """Whether a PNG is for imagecodecs, which logs a warning for each that is interlaced.
+
+    No chunk may claim more than is there, either: libraries take memory for it first.
+    """
+    if data[_INTERLACED] != b"\0":
+        return False
     at = len(_PNG)
     while at + 12 <= len(data):
         n_bytes, kind = _CHUNK.unpack_from(data, at)

@@ -296,7 +296,8 @@ class Source:
         scratch, n_rows, edges = 2 * PIECE_BYTES, 0, []
         each = 3 if self.stored_dtype.itemsize == 1 else 4  # of a chunk, until its rows are out
         for header in self.headers:
-            kinds.add("read by HDF5" if header.dtype.hasobject else header.storage)
+            by_hdf5 = header.dtype.hasobject and header.storage != "records"
+            kinds.add("read by HDF5" if by_hdf5 else header.storage)
             local = local and not is_remote(header.file.path)
             held = each * row_nbytes(header.chunks, self.stored_dtype) if header.chunks else 0
             scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes + held)
