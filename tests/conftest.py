@@ -8,9 +8,11 @@ import re
 import signal
 import sys
 from collections import Counter
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from hypothesis import HealthCheck, Phase, settings
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -41,6 +43,23 @@ multiprocessing.set_forkserver_preload(
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in jobs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_look_closely = np.testing.assert_array_equal
+
+
+@wraps(_look_closely)
+def assert_array_equal(actual: Any, desired: Any, *said: Any, **options: Any) -> None:
+    """Pass what is equal after one look; NumPy's own looks for NaN first, and decides the rest."""
+    plain = type(actual) is np.ndarray and type(desired) is np.ndarray and "strict" not in options
+    alike = plain and actual.shape == desired.shape and actual.dtype == desired.dtype
+    if alike and actual.dtype.kind in "biufcmMSU":
+        with np.errstate(all="ignore"):
+            if (actual == desired).all():
+                return
+    _look_closely(actual, desired, *said, **options)
+
+
+np.testing.assert_array_equal = assert_array_equal
 
 # Whoever collects a module called cupy there has it for CuPy; mutants.py needs cosmic-ray.
 collect_ignore = ["stand_in", "mutants.py"]

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,7 @@ def test_errors_are_one_line_on_stderr(
     last = shown.stderr.splitlines()[-1]
     assert last.startswith("Error: ")
     assert message in last
+    assert not tracemalloc.is_tracing()  # all of Python would be slower from here on
 
 
 @pytest.mark.parametrize(

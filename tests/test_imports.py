@@ -76,12 +76,16 @@ def test_importing_loads_what_opens_and_batches(loaded: list[str]) -> None:
     assert [name for name in own if name.startswith(apart)] == []
 
 
+ADVISE = ("extra_module", "how_to_install")
+
+
 def advice():
     """What each message of a missing library names: (file, libraries, extra)."""
     for path in sorted((ROOT / "labeled").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text if any(one in text for one in ADVISE) else "")):
             called = getattr(node.func, "id", "") if isinstance(node, ast.Call) else ""
-            if called in ("extra_module", "how_to_install") and path.name != "_optional.py":
+            if called in ADVISE and path.name != "_optional.py":
                 named = [word for word in node.args[-2:] if isinstance(word, ast.Constant)]
                 if len(named) == 2:  # others are put together from what is missing
                     yield path.name, *(word.value for word in named)

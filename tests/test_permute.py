@@ -194,11 +194,16 @@ def test_images_normalised_in_every_order(shape, per):
         np.testing.assert_array_equal(result, expression(src, axes, "f4", scale, -scale))
 
 
+only_compiled = pytest.mark.parametrize("way", ["compiled"], indirect=True)
+"""NumPy's copies are those expected: it looks at no cache, and at no address."""
+
+
 # ten million bytes and more are written; 34, with which scaled planes go past the caches, too
 @pytest.mark.parametrize(
     ("item", "final", "n"), [("u1", "u1", 256), ("f4", "f4", 96), ("u1", "f4", 208)]
 )
 @pytest.mark.parametrize("start", [0, 16, 56])
+@only_compiled
 def test_large_copies_write_their_destination_and_nothing_else(item, final, n, start):
     """On two threads, past the caches where that is possible, and wherever they begin."""
     src = np.random.default_rng(start).integers(0, 256, (n, 3, 107, 128), "u1").astype(item)
@@ -213,6 +218,7 @@ def test_large_copies_write_their_destination_and_nothing_else(item, final, n, s
 
 @pytest.mark.parametrize(("item", "shape"), [("u1", (3, 2101, 2112, 3)), ("f8", (1, 528, 2101, 4))])
 @pytest.mark.parametrize("axes", [(0, 3, 1, 2), (3, 0, 1, 2), (0, 2, 3, 1)])
+@only_compiled
 def test_planes_and_pixels_too_large_for_a_cache_go_where_they_belong(item, shape, axes):
     n, height, width, channels = shape
     shape = (n, channels, height, width) if axes == (0, 2, 3, 1) else shape

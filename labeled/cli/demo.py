@@ -104,12 +104,14 @@ def iterate(dataset: labeled.Dataset, memory_bytes: int, options: dict[str, Any]
     """Iterate a shuffled epoch, touching every cache line, and print what it took."""
     options = {**options, "layout": {IMAGES: AXES}, "dtype": {TARGETS: "u1"}, "seed": SEED}
     tracemalloc.start()  # it slows loops down, so the epoch that is timed is another one
-    began = perf_counter()
-    for _ in dataset.batches(BATCH_ROWS, shuffle=True, **options):
-        if perf_counter() - began > TRACED_S:
-            break
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    try:
+        began = perf_counter()
+        for _ in dataset.batches(BATCH_ROWS, shuffle=True, **options):
+            if perf_counter() - began > TRACED_S:
+                break
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
     n_bytes, shapes, began = 0, "", perf_counter()
     for arrays in dataset.batches(BATCH_ROWS, shuffle=True, **options):
         shapes = shapes or ", ".join(f"{a.shape} {a.dtype}" for a in arrays)
