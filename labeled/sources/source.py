@@ -296,8 +296,7 @@ class Source:
         scratch, n_rows, edges = 2 * PIECE_BYTES, 0, []
         each = 3 if self.stored_dtype.itemsize == 1 else 4  # of a chunk, until its rows are out
         for header in self.headers:
-            by_hdf5 = header.dtype.hasobject and header.storage != "records"
-            kinds.add("read by HDF5" if by_hdf5 else header.storage)
+            kinds.add(header.storage)
             local = local and not is_remote(header.file.path)
             held = each * row_nbytes(header.chunks, self.stored_dtype) if header.chunks else 0
             scratch = max(scratch, 2 * PIECE_BYTES + header.scratch_bytes + held)
