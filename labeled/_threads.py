@@ -99,11 +99,13 @@ def workers(threads: int) -> ThreadPoolExecutor:
 
 def in_threads(work: Callable[[T], R], items: Sequence[T], threads: int) -> Iterator[R]:
     """Yield what `work` makes of each item, in order; one thread is the caller's own."""
+    done: Iterator[R] = map(work, items)
+    if threads <= 1 or len(items) <= 1:
+        yield from done
+        return
     with workers(threads) as pool:
-        done: Iterator[R] = map(work, items)
-        if threads > 1 and len(items) > 1:
-            with suppress(RuntimeError):  # no thread is started once the main thread has ended
-                done = pool.map(work, items)
+        with suppress(RuntimeError):  # no thread is started once the main thread has ended
+            done = pool.map(work, items)
         yield from done
 
 
@@ -129,17 +131,13 @@ def background(work: Callable[[], Any], name: str, stop: Callable[[], Any]) -> T
     RuntimeError
         Where the system allows no more threads.
     """
-    _stop_at_exit()
+    # At each start, since what was registered last, after h5py's own, is done first.
+    atexit.unregister(_stop_all)
+    atexit.register(_stop_all)
     thread = Thread(target=work, name=name, daemon=True)
     thread.start()
     _STOPS[thread] = WeakMethod(stop)
     return thread
-
-
-@cache
-def _stop_at_exit() -> None:
-    """Register the end: late, since what was registered last, after h5py's, is done first."""
-    atexit.register(_stop_all)
 
 
 def _stop_all() -> None:

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +37,8 @@ Storage = Literal[
 ]
 
 ALL = "all"  # the split of a file that names none
+
+_hash = partial(hashlib.blake2b, digest_size=16)
 
 # why a variable without axes is left out
 CALLED_LIKE_A_DIM = "it is a single value called like a dim, and xarray has one name for both"
@@ -224,13 +227,9 @@ class FileHeader:
             parts.append(split)
             for name, rows in sorted(sources.items()):
                 if not isinstance(rows, range) and id(rows) not in hashed:
-                    hashed[id(rows)] = _hash(rows.data)
+                    hashed[id(rows)] = _hash(rows.data).hexdigest()
                 parts.append((name, hashed.get(id(rows), rows)))
-        return _hash(repr(parts).encode("utf-8", "surrogatepass"))
-
-
-def _hash(data: Any) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+        return _hash(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 # items of no fixed size: h5py notes in the metadata of their dtype what they are, `vlen` for

@@ -351,7 +351,9 @@ def _sorted_out(
     chosen: dict[str, Described] = {}
     variables: dict[str, SourceHeader] = {}
     turned: list[str] = []
-    every = {dim for each in described.values() for dim in each.header.dims}
+    every = set[str]()
+    for each in described.values():
+        every.update(each.header.dims)
     for name, each in described.items():
         header, dims = each.header, each.header.dims
         if header.shape == () and name in every:

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import h5py
@@ -209,7 +210,7 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
             by_group if own.name in ("", by_group.name) and not own.scales else own
             for own, by_group in zip(axes, info.axes, strict=False)
         )
-    names = [axis.name for axis in axes]
+    names = list(map(attrgetter("name"), axes))
     if info.column is not None:
         names += [""] * len(info.item.shape)
     scales: dict[str, labels.Scale] = {}
