@@ -37,6 +37,7 @@ from labeled.errors import (
     UnknownNameError,
 )
 
+pyarrow = pytest.importorskip("pyarrow")
 pyarrow_csv = pytest.importorskip("pyarrow.csv")
 
 PAD = "p" * 50_000
@@ -92,12 +93,19 @@ def test_rows_are_cut_where_the_parser_ends_them(tmp_path_factory, text):
     strings = pyarrow_csv.ConvertOptions(column_types={"a": "string", "b": "string"})
     parsing = pyarrow_csv.ParseOptions(newlines_in_values=True)
     options = {"delimiter": ",", "header": True, "dtype": str, "columns": "separate"}
+
+    def parsed():
+        return pyarrow_csv.read_csv(path, convert_options=strings, parse_options=parsing)
+
     try:
         ds = labeled.open_dataset(path, **options)
         each = [ds.read_rows(name, i, i + 1)[0] for name in "ab" for i in range(ds.n_rows)]
-    except LabeledError:
+    except LabeledError as error:
+        if "close it" not in str(error):  # a quote left open, which the parser may put up with
+            with pytest.raises(pyarrow.ArrowInvalid):
+                parsed()
         return
-    whole = pyarrow_csv.read_csv(path, convert_options=strings, parse_options=parsing)
+    whole = parsed()
     assert each == [*whole["a"].to_pylist(), *whole["b"].to_pylist()]
 
 

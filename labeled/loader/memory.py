@@ -60,7 +60,7 @@ BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads 
 # What one read should hold, unless a window is read whole: 3 MiB, and what the numbers of rows of
 # 1 KiB or more take. A consumer finds a batch in its core's cache if nothing else was read after
 # it. But threads that read less wait for one another at Python's lock: shuffled rows of 3 KiB took
-# 154 us a batch in jobs of a mebibyte and a half, 132 in jobs of 3, and 159 in jobs of 6.
+# 152 us a batch in jobs of a mebibyte and a half, 142 in jobs of 3, and 159 in jobs of 6.
 JOB_BYTES = 25 << 17
 # the same where no thread reads ahead: file order took a third longer with more
 ALONE_JOB_BYTES = 1 << 20

@@ -312,7 +312,9 @@ MANY_TEXTS_BYTES = 1 << 22
 
 
 def _cheap_in_any_order(source: Source) -> bool:
-    texts = source.stored_dtype.hasobject and source.ragged is source.loaded is None
+    """Whether rows in any order cost about what runs of them cost."""
+    plain = source.ragged is None and source.loaded is None
+    texts = plain and source.stored_dtype.hasobject
     if texts and {header.storage for header in source.headers} == {"contiguous"}:
         return source.n_rows * source.held_row_bytes < MANY_TEXTS_BYTES
     return source.layout.random
