@@ -260,8 +260,9 @@ def _scanned(paths: Names, options: Options, stamps: Stamps, names: Names = ()) 
     for header in headers:
         if header is not first:
             _check_compatible(first, header)
-        _, sizes, times, _ = zip(*header.stamps, strict=True)
-        marks.append(Mark(sum(sizes), header.fingerprint, times))
+        n_bytes = sum(map(attrgetter("size"), header.stamps))
+        times = tuple(map(attrgetter("mtime_ns"), header.stamps))
+        marks.append(Mark(n_bytes, header.fingerprint, times))
     by_file = list(map(attrgetter("sources"), headers))
     sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}
