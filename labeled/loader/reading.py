@@ -86,9 +86,9 @@ TASK_BYTES = 1 << 22
 # processor time than with half of it, other orders 1 %; with more, a thread waits longer for the
 # last task of a window.
 DECODED_TASK_BYTES = 1 << 20
-# where jobs are larger, the system is asked about each whether it would have to fetch it
-SMALL_JOB_BYTES = 1 << 22
-TRUSTED_JOBS = 31  # smaller jobs that are taken for warm after one that was
+# Bytes of jobs that are taken for warm after one that was: asking the system costs about 100 us,
+# a seventh of what two threads take to read 8 MiB.
+TRUSTED_BYTES = 1 << 26
 
 OBJECT_BYTES = 208  # what an array object takes besides its values, with the pointer to it
 
@@ -248,7 +248,7 @@ class SourceReader:
         self.kept: SourceReader | None = None  # reads the same rows out of memory, by position
         # shape and dtype of a row in the memory of a buffer
         self.buffer_row = source.row_shape, source.stored_dtype
-        self._trusted_jobs = 0
+        self._trusted_bytes = 0.0
         # how far rows of the file lie behind positions of the order; None where they differ in that
         span = selection.span
         self._shift = span.start if span and span.step == 1 and position_of is None else None
@@ -301,26 +301,28 @@ class SourceReader:
             tasks = tasks_of(self.reader, read, out, task_bytes)
         if content.ahead is not None:
             for window in reversed(content.ahead):
-                tasks = [*self._advice(self.file_rows(window)[0], whole=True), *tasks]
+                tasks = [*self._advice(self.file_rows(window)[0]), *tasks]
         elif not one_run:
-            tasks = [*self._advice(rows, whole=n_bytes > SMALL_JOB_BYTES), *tasks]
+            tasks = [*self._advice(rows, n_bytes), *tasks]
         return out, tasks
 
-    def _advice(self, rows: range | Rows, *, whole: bool) -> list[Task]:
+    def _advice(self, rows: range | Rows, n_bytes: float = math.inf) -> list[Task]:
         """Return what announces scattered rows to the system, where it would have to fetch them.
 
         It is asked for two of them, one in the middle, where no reading of others has brought it
-        in; once they are there it is trusted for some jobs, unless these are `whole` windows. In
-        one stretch it looks ahead by itself, and better undisturbed.
+        in; once they are there, it is trusted for as many bytes. In one stretch it looks ahead by
+        itself, and better undisturbed.
         """
-        if self.reader.kind == "memory" or self._trusted_jobs:
-            self._trusted_jobs = max(0, self._trusted_jobs - 1)
+        if self.reader.kind == "memory":
+            return []
+        if n_bytes <= self._trusted_bytes:
+            self._trusted_bytes -= n_bytes
             return []
         asked = [rows[0], rows[len(rows) // 2]] if len(rows) else []
         for some in asked:
             if is_cold(self.reader, int(np.mean(some))):
                 return [partial(advise, self.reader, rows)]
-        self._trusted_jobs = 0 if whole else TRUSTED_JOBS
+        self._trusted_bytes = TRUSTED_BYTES
         return []
 
     def read(self, rows: Rows, places: Rows, out: Any) -> None:
