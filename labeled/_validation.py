@@ -9,7 +9,6 @@ protocol) accept everything. Ranges are checked where they matter, by :func:`int
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import os
 import types
@@ -23,7 +22,14 @@ import numpy as np
 import numpy.typing as npt
 from dask.utils import parse_bytes
 
-from labeled.errors import ArgumentError, LabeledError, LoaderError, OptionError, suggestion
+from labeled.errors import (
+    ArgumentError,
+    LabeledError,
+    LoaderError,
+    OptionError,
+    closest,
+    suggestion,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -220,8 +226,9 @@ def memory_of(memory: Any) -> int:
 def _unfit(name: str, value: Any, annotation: Any) -> str:
     """Say what a value must be, as the annotation has it."""
     words = list(dict.fromkeys(_words(annotation)))
-    close = difflib.get_close_matches(repr(value), words, n=1) if isinstance(value, str) else []
-    hint = f"; did you mean {close[0]}?" if close else ""
+    texts = [word for word in words if word.startswith("'")]
+    close = closest(repr(value), texts) if isinstance(value, str) else None
+    hint = f"; did you mean {close}?" if close else ""
     return f"{name}={_shown(value)} must be {_either(words)}{hint}"
 
 

@@ -198,6 +198,7 @@ def test_findings_alike_are_summed_up(tmp_path: Path) -> None:
         rows = [line for line in text.splitlines() if "axes without names" in line]
         assert len(rows) == 2
         assert "scan_0/frames and 11 more" in text
+    assert "frames and 11 more</b>" in found._repr_html_()
     told = json.loads(run("doctor", path, "--json").stdout)
     assert len(told["findings"]) == 13
 

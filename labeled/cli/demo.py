@@ -1,7 +1,8 @@
 """``labeled demo``: the main job on real input, with figures measured on the spot.
 
 It writes a file (scikit-learn's digits), opens it, shows it, iterates one shuffled epoch in
-another order of axes, and trains a classifier. Every figure printed was measured here.
+another order of axes, and trains a classifier. Every figure printed was measured here. It is a
+program of its own, apart from the commands that look at files.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `info` reads headers alone. Its text is the summary of the dataset that its repr and HTML show, and
 what only a file has: sizes and statistics. Files are described one by one and never joined: a
-folder with one bad file still shows the others.
+folder with one bad file still shows the others. The other commands are lines over one call each,
+in `main`; drawing what a file holds is not.
 
 `head` draws a source whose dims are batch, height, width and perhaps channel, found by name;
 anything else is printed as aligned numbers. It reads only the rows it shows.

@@ -182,7 +182,7 @@ def convert(
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
         decoded = records or written.ragged == "fuel"  # neither keeps how values are to be decoded
         rest = example_dim, where, records, decoded, folders
-        asked = _Asked(opened, written.dims, names, columns, *rest)
+        asked = _ConvertOptions(opened, written.dims, names, columns, *rest)
         found = _chosen(_origin(origin, asked), asked, only)
         if records:
             return _records(found, asked, written)
@@ -201,7 +201,7 @@ def convert(
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _ConvertOptions:
     """What of an origin is asked for, and how files are opened.
 
     Parameters
@@ -276,7 +276,7 @@ class _Origin:
         return f"{self.name!r}" if self.name else f"what to convert ({self.kind})"
 
 
-def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> _Origin:
+def _chosen(found: _Origin, asked: _ConvertOptions, only: str | Sequence[str] | None) -> _Origin:
     """Return the splits and the sources that are wanted, once options are checked."""
     if found.kind != "labeled" or not found.name:  # files that are opened have checked theirs
         given: list[tuple[str, Any, tuple[str, ...]]]
@@ -305,7 +305,7 @@ def _chosen(found: _Origin, asked: _Asked, only: str | Sequence[str] | None) -> 
     return replace(found, sources=sources, splits=splits or None)
 
 
-def _records(found: _Origin, asked: _Asked, written: WriteOptions) -> str:
+def _records(found: _Origin, asked: _ConvertOptions, written: WriteOptions) -> str:
     """Write records; what is not a Dataset becomes a labelled file first."""
     target = asked.target
     if found.listed is not None:
@@ -366,7 +366,7 @@ def _called(found: _Origin, option: str, name: str) -> Any:
 # what is given
 
 
-def _origin(given: Any, asked: _Asked) -> _Origin:
+def _origin(given: Any, asked: _ConvertOptions) -> _Origin:
     """Return the sources of paths, an xarray.Dataset, a DataFrame, a Dataset or arrays."""
     paths = [given] if isinstance(given, str | os.PathLike) else given
     if isinstance(paths, list | tuple) and all(isinstance(p, str | os.PathLike) for p in paths):
@@ -385,7 +385,7 @@ def _origin(given: Any, asked: _Asked) -> _Origin:
     )
 
 
-def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
+def _of_paths(paths: list[str], asked: _ConvertOptions) -> _Origin:
     """Return what is in files; open_dataset opens all but pictures, NumPy's files and parquet."""
     found = None
     try:
@@ -402,7 +402,7 @@ def _of_paths(paths: list[str], asked: _Asked) -> _Origin:
     return replace(found, name=os.path.basename(paths[0]) + more if paths else "")
 
 
-def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
+def _of_files(paths: list[str], asked: _ConvertOptions) -> _Origin | None:
     """Return what open_dataset does not open; None for what it does."""
     path, known = paths[0] if len(paths) == 1 else "", list[str]()
     if registry.format_of_folder(path) is not None:
@@ -436,7 +436,7 @@ def _of_files(paths: list[str], asked: _Asked) -> _Origin | None:
     return None
 
 
-def _of_pictures(path: str, names: Sequence[str], asked: _Asked) -> _Origin:
+def _of_pictures(path: str, names: Sequence[str], asked: _ConvertOptions) -> _Origin:
     """Return the pictures of a folder, decoded from a copy in records."""
     own, found = pictures.decoding_of(asked.opened), pictures.list_pictures(path, names)
     if asked.records and not asked.opened:
@@ -491,7 +491,7 @@ def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
 # files of one kind
 
 
-def _of_npz(path: str, asked: _Asked) -> _Origin:
+def _of_npz(path: str, asked: _ConvertOptions) -> _Origin:
     """Return the arrays of an archive, unpacked and mapped."""
     folder, arrays = asked.folders.enter_context(part_folder(asked.target)), {}
     try:

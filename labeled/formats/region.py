@@ -297,7 +297,7 @@ def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
 # regions across a grid of chunks
 
 
-class Tile(NamedTuple):
+class ChunkTile(NamedTuple):
     """One chunk of the grid over the axes after the first."""
 
     number: int  # in C order over that grid
@@ -306,7 +306,7 @@ class Tile(NamedTuple):
     of: int  # all chunks of that grid
 
 
-def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[Tile]:
+def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[ChunkTile]:
     """Return the tiles of a region, which is full and normal.
 
     Parameters
@@ -344,5 +344,5 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
             local.append(inside)
             if place is not None:
                 trail.append(place)
-        tiles.append(Tile(number, tuple(local), tuple(trail), math.prod(grid)))
+        tiles.append(ChunkTile(number, tuple(local), tuple(trail), math.prod(grid)))
     return tiles

@@ -195,7 +195,7 @@ class RaggedBytes:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class LoaderContents:
     """What memory is shared out for, whatever is kept: rows in some order, and batches."""
 
     rows: OrderedRows
@@ -224,7 +224,7 @@ class Needs:
     mapped and have rows of `PICKED_ROW_BYTES` or more.
     """
 
-    def __init__(self, asked: Asked, kept: Sequence[str]) -> None:
+    def __init__(self, asked: LoaderContents, kept: Sequence[str]) -> None:
         rows, layout, makes, options = asked.rows, asked.layout, asked.makes, asked.rows.options
         self.asked, self.kept, self.kept_bytes = asked, set[str](), 0
         self.windowed = self.chunked = self.decoded = False
@@ -337,7 +337,7 @@ def plan_memory(rows: OrderedRows, layout: BatchLayout, makes: MadeOf | None) ->
         if source.ragged is not None:
             ragged[name] = RaggedBytes(rows, layout, source)
             nbytes[name] = ragged[name].nbytes
-    asked = Asked(rows, layout, makes, nbytes, ragged)
+    asked = LoaderContents(rows, layout, makes, nbytes, ragged)
     memory_bytes = rows.options.memory_bytes
     names = sorted(sorted(nbytes), key=nbytes.__getitem__)
     least: Needs | None = None

@@ -6,12 +6,12 @@ own copies reach (4.1 TB/s), the median of the 24 orders of four axes is 0.79 fo
 0.51), 0.80 for `float32` (0.67) and 0.68 for bytes cast to `float32` and scaled (0.54); CuPy's own
 take 9, 3 and 18 times as long.
 
-The kernel gathers rows, permutes, casts, scales and shifts in one pass; what a copy does not ask
-for is not compiled in. A block of threads copies one tile: it reads along the fast axis of the
-source, converts, keeps the tile in shared memory as lines of the result, and writes these, so both
-sides are touched in whole segments. Rows are all axes behind the fast one, taken as one; where each
-row of a tile lies is computed once a block. Where the fast axis is the last one, too, rows are all
-axes before it, and a block copies many short runs.
+It is imported only where an array is CuPy's. The kernel gathers rows, permutes, casts, scales and
+shifts in one pass; what a copy does not ask for is not compiled in. A block of threads copies one
+tile: it reads along the fast axis of the source, converts, keeps the tile in shared memory as lines
+of the result, and writes these, so both sides are touched in whole segments. Rows are all axes
+behind the fast one, taken as one; where each row of a tile lies is computed once a block. Where the
+fast axis is the last one, too, rows are all axes before it, and a block copies many short runs.
 
 A `Matrix` is such a copy in numbers, a `Tile` is what a block takes of it, a `Program` is what is
 compiled, and a `Launch` is what is sent.

@@ -1,7 +1,8 @@
 """What is given to a provider: arrays of any library, by the names that they have or get.
 
 Samples lie along the first axis of an array, along the dim ``batch`` of a DataArray if it has one.
-What makes no array, or would lose a mask on its way, is refused by name.
+What makes no array, or would lose a mask on its way, is refused by name. The providers themselves
+lie in the package's `__init__`, and take what this makes.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from dask.utils import format_bytes
 
 from labeled._validation import check_arguments
 from labeled.dims import default_name
-from labeled.display.text import table
+from labeled.display.text import Summary, Table, Viewed
 from labeled.errors import LabeledWarning, LoaderError, NotYetError, SplitError
 from labeled.formats.hdf5.arrays import pattern_of_datasets
 from labeled.formats.hdf5.extras import extras_of
@@ -96,7 +96,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Diagnosis:
+class Diagnosis(Viewed):
     """What :func:`labeled.doctor` found.
 
     Attributes
@@ -123,26 +123,27 @@ class Diagnosis:
         """Whether nothing was found."""
         return not self.findings
 
-    def __repr__(self) -> str:
+    def _summary(self) -> Summary:
         if self.healthy:
-            return f"{self.path}: no slow layouts found"
+            return Summary(f"{self.path}: no slow layouts found")
         alike: dict[Any, list[Finding]] = {}  # of one kind, whose words differ in numbers only
         for each in self.findings:
             words = re.sub("[0-9][0-9,.]*", "0", each.words)
             alike.setdefault((each.kind, each.source is None, words), []).append(each)
-        rows = [("where", "finding", "rows/s", "fixed", "gain", "details")]
+        rows = []
         for first, *others in alike.values():
             where = first.where + f" and {len(others)} more" * bool(others)
             now, then, rates = first.rows_per_s, first.fixed_rows_per_s, ("", "", "")
             if now and then:
                 rates = (f"{now:,.0f}", f"{then:,.0f}", f"{then / now:.1f} x")
             rows.append((where, first.kind, *rates, first.words))
-        lines = [f"{self.path}:", *table(rows)]
+        head = ("where", "finding", "rows/s", "fixed", "gain", "details")
+        parts: list[str | Table] = [Table(head, rows, most=len(rows))]
         if self.command is not None:
-            lines += ["", "fix it with:", f"  {self.command}"]
+            parts += ["", "fix it with:", f"  {self.command}"]
         elif self.obstacle is not None:
-            lines += ["", f"it cannot be repacked yet: {self.obstacle}"]
-        return "\n".join(lines)
+            parts += ["", f"it cannot be repacked yet: {self.obstacle}"]
+        return Summary(f"{self.path}:", parts=parts)
 
 
 @check_arguments(but=("path",))

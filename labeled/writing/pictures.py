@@ -4,6 +4,7 @@
 name) and ``paths``; the names of the classes are an attribute of ``labels``. Folders
 called train, test, valid and the like that have class folders in them are splits.
 Pictures without folders have no labels.
+With `tables` it is what `labeled.convert` takes besides the files that are opened as they are.
 
 The files are copied into records as they are encoded, and read from there like any record file: of
 one shape where all are so stored, or are cut to one; else they make a ragged source.

@@ -68,9 +68,9 @@ from labeled.formats.reader import (
 from labeled.formats.region import (
     GAP_BYTES,
     Array,
+    ChunkTile,
     Ints,
     Region,
-    Tile,
     box_of,
     box_plan,
     is_whole,
@@ -459,7 +459,7 @@ class PlainChunks(ContiguousReader):
 
 # chunks that are decoded side by side, tile after tile, each of its bands below the other: the rows
 # that are wanted, cut at bands (see bands_of), the numbers of these, and the tiles
-_Stack = tuple[Ints, list[int], Sequence[Tile]]
+_Stack = tuple[Ints, list[int], Sequence[ChunkTile]]
 
 # one of them: where it begins in the file (-1 if it was never stored), its size, filter mask and
 # band, and its number among them

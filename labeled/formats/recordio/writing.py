@@ -2,7 +2,8 @@
 
 Files are those of the genuine writer, byte for byte, and appear only when they are complete:
 first under a hidden name in their folder, then renamed. What is written is asked for piece by
-piece and never held as a whole; pictures are encoded by several threads, a few ahead.
+piece and never held as a whole; pictures are encoded by several threads, a few ahead. Reading
+needs none of this, and lies beside it.
 """
 
 from __future__ import annotations
