@@ -47,7 +47,7 @@ STACK_BYTES = 1 << 16
 # Row numbers, places and temporary copies of them: a row of a window, of a block of places.
 # A row of a block takes the last of the three besides, in every thread that works blocks out.
 # Listed rows in file order take more: each may be a run of its own, and the runs of a job are cut.
-INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES, LISTED_INDEX_BYTES = 48, 16, 32, 80
+INDEX_BYTES, BLOCK_INDEX_BYTES, PLANNER_INDEX_BYTES, LISTED_INDEX_BYTES = 48, 16, 32, 112
 BLOCK_ROWS = 1 << 16  # positions worked out together where the order does not depend on windows
 
 # one is handed out while the next is read; small buffers keep more threads busy
@@ -57,11 +57,11 @@ MIN_BUFFERS, MORE_BUFFERS, MAX_BUFFERS = 2, 3, 8
 LARGE_BUFFERS = 4
 BUFFERS_BYTES = 8 << 20  # small buffers are made until they hold this: threads seldom wait then
 
-# What one read should hold, unless a window is read whole: 3 MiB, and what the numbers of rows of
-# 1 KiB or more take. A consumer finds a batch in its core's cache if nothing else was read after
-# it. But threads that read less wait for one another at Python's lock: shuffled rows of 3 KiB took
-# 152 us a batch in jobs of a mebibyte and a half, 142 in jobs of 3, and 159 in jobs of 6.
-JOB_BYTES = 25 << 17
+# What one read should hold, unless a window is read whole: 6 MiB, and what the numbers of rows of
+# 1 KiB or more take. With more, a consumer finds less of a batch in the caches; a thread that reads
+# less waits as long for Python's lock after each read. Shuffled rows of 3 KiB took 141 us a batch
+# in jobs of 3 MiB, 126 in jobs of 4.5, 123 in jobs of 6, and 140 in jobs of 9.
+JOB_BYTES = 49 << 17
 # the same where no thread reads ahead: file order took a third longer with more
 ALONE_JOB_BYTES = 1 << 20
 # the same of chunks that are decoded: planning costs more there than caches gain
@@ -83,7 +83,7 @@ MAX_THREADS = 16
 # Threads that only copy runs of local files wait for one another at Python's lock. On 16 cores file
 # order came at 3.1 GB/s in jobs of 1 MiB with 15 threads, and at 7.5 with 4; to a GPU in jobs of 32
 # MiB, which are read in several parts, at 15.6 with 15 and at 23.3 with 8.
-RUN_THREADS, SMALL_RUN_THREADS, SMALL_RUN_BYTES = 8, 4, 4 << 20
+RUN_THREADS, SMALL_RUN_THREADS, SMALL_RUN_BYTES = 8, 4, 7 << 20
 # windows leave up to one of so many parts of the memory to the threads that read them
 THREADS_SHARE = 16
 

@@ -2,7 +2,7 @@
 
 Under one lock, whoever finds no task claims a free buffer and the next job *in that order*, so
 that no job waits for a buffer that a later job holds. A job becomes tasks, of half a
-mebibyte to four (see `reading`); threads and the caller take them first come, first served,
+mebibyte to seven (see `reading`); threads and the caller take them first come, first served,
 and jobs are handed out in order. When the caller's next job is not ready it does a task
 itself: a thread that sleeps takes longer to wake than a small job takes to read.
 

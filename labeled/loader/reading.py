@@ -77,10 +77,9 @@ def owned(
     return np.ndarray(shape, dtype, raw, -address_of(raw) % ALIGNED + begin)
 
 
-# What is gathered row by row with one call: more than most jobs hold, for threads wait for one
-# another at Python's lock between two of them, which made jobs that were cut in two take twice as
-# long. Epochs of jobs of 3 MiB took 1.3 to 1.5 times as long where these were not cut.
-# Rows that follow one another are read in such pieces, too, unless they are decoded.
+# Jobs up to this size are read with one call, unless they are decoded, and larger ones in pieces of
+# `TASK_BYTES`: between two of them threads wait for one another at Python's lock.
+UNCUT_BYTES = 7 << 20
 TASK_BYTES = 1 << 22
 # The same of small chunks that are decoded; a large one is a task. Lists of rows took 3 to 4 % less
 # processor time than with half of it, other orders 1 %; with more, a thread waits longer for the
@@ -295,7 +294,8 @@ class SourceReader:
         rows, places = read = self.file_rows(content)
         one_run, listed = isinstance(rows, range), not isinstance(rows, range) and rows.ndim == 1
         task_bytes = TASK_BYTES if listed else self._run_bytes if one_run else self._piece_bytes
-        if (listed or one_run) and self.reader.kind != "records" and n_bytes <= task_bytes:
+        uncut_bytes = UNCUT_BYTES if task_bytes == TASK_BYTES else task_bytes
+        if (listed or one_run) and self.reader.kind != "records" and n_bytes <= uncut_bytes:
             tasks: list[Task] = [partial(self.reader.read, rows, out, places)]
         else:
             tasks = tasks_of(self.reader, read, out, task_bytes)
