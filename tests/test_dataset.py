@@ -397,8 +397,11 @@ def test_brackets_take_rows_and_names(path):
     for rows in (slice(2, 5), [4, 1, 1], mask, mask.tolist(), np.array([7, 0]), range(3)):
         np.testing.assert_array_equal(dataset[rows]["vectors"].values, VECTORS[rows])
     assert dataset[["vectors", "images"]].sources == ("vectors", "images")
+    for none in ([], range(0), np.array([], int)):  # a filter that matches nothing
+        assert dataset[none].n_rows == 0
+        assert dataset[none].sources == dataset.sources
     with pytest.raises(UnknownNameError, match="name a source"):
-        dataset[[]]
+        dataset.select([])
     with pytest.raises(SelectionTypeError, match="array of float64 with shape"):
         dataset[np.array([1.0, 2.0])]
     for by_dims in (dataset.isel, dataset.sel):

@@ -473,8 +473,9 @@ class Dataset(Viewed):
         ``ds["x"]`` is a lazy DataArray with its coordinates, or a lazy :class:`labeled.Ragged` if
         examples differ in shape; coordinates and other variables have names, too.
         ``ds[["x", "y"]]`` is a dataset of these sources, as of :meth:`select`. A slice, a mask or a
-        list of row numbers gives a dataset of these rows, as of :meth:`subset`. ``ds[3]`` reads row
-        3 of every source into memory; :meth:`batches` reads many rows a thousand times faster.
+        list of row numbers, an empty one too, gives a dataset of these rows, as of :meth:`subset`.
+        ``ds[3]`` reads row 3 of every source into memory; :meth:`batches` reads many rows a
+        thousand times faster.
         """
         from labeled.dataset.selecting import names_rows
         from labeled.dataset.to_xarray import data_array, variable

@@ -36,10 +36,10 @@ def names_rows(given: Any) -> TypeGuard[Request]:
     Examples
     --------
     >>> names_rows(slice(3)), names_rows([0, 2]), names_rows(["x"]), names_rows([]), names_rows("x")
-    (True, True, False, False, False)
+    (True, True, False, True, False)
     """
     if isinstance(given, list | range):
-        return len(given) > 0 and all(isinstance(one, int | np.integer | np.bool_) for one in given)
+        return all(isinstance(one, int | np.integer | np.bool_) for one in given)
     kind = getattr(getattr(given, "dtype", None), "kind", None)
     return isinstance(given, slice) or kind in ("i", "u", "b", "f")
 
