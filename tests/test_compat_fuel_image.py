@@ -87,6 +87,14 @@ def test_small_images_are_enlarged(held):
         MinimumImageDimensions(examples(IMAGES), (2, 2), resample="nonsense")
 
 
+@pytest.mark.parametrize(
+    ("wrong", "found"), [([[1, 2]], "list"), (np.zeros(3), r"\(3,\)"), (np.float64(1), "float64")]
+)
+def test_images_of_other_axes_are_refused_by_their_shape(wrong, found):
+    with pytest.raises(NotImplementedError, match=f"'x' have 2 or 3 axes, not {found}"):
+        first(MinimumImageDimensions(examples([wrong]), (2, 2)))
+
+
 def test_alpha_weighs_the_channels_before_it():
     pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     images = np.random.RandomState(3).randint(0, 256, (2, 4, 4, 6)).astype("u1")

@@ -110,8 +110,9 @@ class MinimumImageDimensions(_Images):
         self.minimum_shape, self.resample = minimum_shape, resample
 
     def _checked(self, image: Any, source_name: str) -> Any:
-        wrong = f"images of {source_name!r} have 2 or 3 axes, not {image.shape}"
-        check(image.ndim in (2, 3), wrong, NotImplementedError)
+        shape = getattr(image, "shape", ())
+        wrong = f"images of {source_name!r} have 2 or 3 axes, not {shape or type(image).__name__}"
+        check(len(shape) in (2, 3), wrong, NotImplementedError)
         return image
 
     def _changed(self, image: Any) -> Any:
