@@ -44,7 +44,7 @@ from labeled.loader.options import BatchOptions
 from labeled.loader.plan import LoaderPlan
 from labeled.selection import Selection
 from labeled.sources.source import Source
-from labeled.writing.layouts import codec_of, shortened
+from labeled.writing.layouts import by_patterns, codec_of
 from labeled.writing.splits import order_of
 from labeled.writing.write import Path, write
 
@@ -360,7 +360,7 @@ def command(path: str, target: str, options: Mapping[str, Any], names: Collectio
     words = ["labeled", verb, shlex.quote(path), shlex.quote(target)]
     for option, value in options.items():
         flag = f"--{option.replace('_', '-')}"
-        value = shortened(value, names) if isinstance(value, Mapping) else value
+        value = by_patterns(value, names) if isinstance(value, Mapping) else value
         words += [flag] if value is True else words_of_option(flag, value)
     return " ".join(words)
 

@@ -312,15 +312,15 @@ def expanded(option: str, values: Mapping[str, Any], names: Collection[str]) -> 
     return out
 
 
-def shortened(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+def by_patterns(values: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Return the same by patterns, where names that differ by digits alone have the same value.
 
     `names` are those of all sources: a pattern must mean no others.
 
     Examples
     --------
-    >>> shortened({"a1/x": 4, "a2/x": 4, "b1/x": 4, "y": 2}, ["a1/x", "a2/x", "b1/x", "b2/x", "y"])
-    {'a*/x': 4, 'b1/x': 4, 'y': 2}
+    >>> by_patterns({"a1/x": 4, "a2/x": 4, "b1/x": 4}, ["a1/x", "a2/x", "b1/x", "b2/x"])
+    {'a*/x': 4, 'b1/x': 4}
     """
     patterns = {name: re.sub("[0-9]+", "*", name) for name in values}
     alike: dict[str, bool] = {}
