@@ -331,3 +331,55 @@ def test_cf_attributes_of_plain_hdf5_are_decoded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(labeled.open_dataset(path)["x"], np.arange(6).reshape(3, 2) / 2)
     assert header.sources["x"].attrs == {}
     assert header.sources["big"].cf is None
+
+
+ODD: dict[str, Any] = {
+    "text": "two",
+    "texts": ["true", "false"],
+    "bytes": b"\xff",
+    "nan": np.nan,
+    "infinities": [np.inf, -np.inf],
+    "floats": [1.5, np.nan],
+    "numbers": [[0, 0]],
+    "one number": 0,
+    "complex": 1j,
+    "none": np.array([], int),
+    "no shape": h5py.Empty("f4"),
+    "fields": np.zeros((), [("a", "i4")]),
+    "rows of fields": np.zeros(2, [("a", "i4"), ("b", "S3")]),
+    "opaque": np.void(b"abc"),
+}
+
+
+@pytest.mark.parametrize(
+    "mark", ["_Netcdf4Dimid", "_Netcdf4Coordinates", "_Unsigned", "MATLAB_empty"]
+)
+@pytest.mark.parametrize("kind", [*ODD, "uneven", "reference", "time of HDF5"])
+def test_no_value_of_an_attribute_keeps_a_file_from_being_opened(
+    kind: str, mark: str, tmp_path: Path
+) -> None:
+    path, values = tmp_path / "x.nc", np.arange(12, dtype="i2").reshape(4, 3)
+    with h5py.File(path, "w") as f:
+        for name, length in (("time", 4), ("lat", 3)):
+            f[name] = np.arange(length)
+            f[name].make_scale(name)
+        f["times"] = values * 1.5
+        f["times"].make_scale("times")  # a coordinate of two axes
+        f["x"] = values
+        for axis, name in enumerate(("time", "lat")):
+            f["x"].dims[axis].attach_scale(f[name])
+        for name in ("time", "times", "x"):
+            if kind == "uneven":
+                rows = np.array([np.array([1, 2], "i4"), np.array([3], "i4")], object)
+                f[name].attrs.create(mark, rows, dtype=h5py.vlen_dtype("i4"))
+            elif kind == "time of HDF5":  # which h5py cannot read
+                space = h5py.h5s.create(h5py.h5s.SCALAR)
+                h5py.h5a.create(f[name].id, mark.encode(), h5py.h5t.UNIX_D32LE, space)
+            else:
+                f[name].attrs[mark] = f["x"].ref if kind == "reference" else ODD[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LabeledWarning)  # names what cannot be read
+        ds = labeled.open_dataset(path)
+    assert ds.sources == ("x",)
+    np.testing.assert_array_equal(ds["x"].values, values)
+    np.testing.assert_array_equal(ds["times"].values, values * 1.5)

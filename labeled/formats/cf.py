@@ -104,7 +104,7 @@ def _steps(
     where integers are unsigned anyway.
     """
     steps = {key: found[key] for key in found if key in used and key not in FILLS}
-    if (dtype.kind, found.get("_Unsigned")) not in (("i", "true"), ("u", "false")):
+    if (dtype.kind, str(found.get("_Unsigned"))) not in (("i", "true"), ("u", "false")):
         steps.pop("_Unsigned", None)
     first: dict[str, Any] = {}  # the one for xarray: one that values can be
     fills: dict[Any, None] = {}  # as they are read

@@ -384,14 +384,15 @@ def add_scales(
     """
     there = {header.key for header in variables.values()}
     seen = {address(scale.dataset) for scale in scales.values() if scale.path in there}
-    ids = {int(s.dataset.attrs.get("_Netcdf4Dimid", -1)): s.name for s in scales.values()}
+    numbers_of = labels.attribute_numbers
+    ids = {n: s.name for s in scales.values() for n in numbers_of(s.dataset, "_Netcdf4Dimid")}
     for name, scale in scales.items():
         if scale.has_values and address(scale.dataset) not in seen:
             seen.add(address(scale.dataset))  # it may have several names
             n_axes, dims = len(scale.dataset.shape), [scale.name]
             if n_axes > 1:  # it has no scales itself
-                numbers = scale.dataset.attrs.get("_Netcdf4Coordinates", ())
-                dims = [ids[int(number)] for number in numbers if int(number) in ids]
+                numbers = numbers_of(scale.dataset, "_Netcdf4Coordinates")
+                dims = [*dict.fromkeys(ids[number] for number in numbers if number in ids)]
             if len(dims) != n_axes:
                 dims = [scale.name, *(default_name(scale.name, i) for i in range(1, n_axes))]
             key = scale.name if scale.name not in variables else name

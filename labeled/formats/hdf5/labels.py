@@ -24,6 +24,7 @@ from labeled.formats.cf import FILLS
 from labeled.formats.hdf5.dtypes import refers, why_not_a_source
 from labeled.formats.hdf5.safety import address, check_dataset, to_text
 from labeled.formats.header import SourceHeader
+from labeled.formats.region import Array
 
 SHAPES, SHAPE_LABELS = "shapes", "shape_labels"
 MAX_EXAMPLE_AXES = 32
@@ -141,9 +142,22 @@ def short_attribute(dataset: h5py.Dataset, key: str) -> str:
 
 def attribute_texts(dataset: h5py.Dataset, key: str) -> tuple[str, ...]:
     """Return the texts of an attribute; none where there is no such attribute."""
+    return tuple(map(to_text, _values_of(dataset, key).tolist()))
+
+
+def attribute_numbers(dataset: h5py.Dataset, key: str) -> tuple[int, ...]:
+    """Return the whole numbers of an attribute; none where there are none, or it holds others."""
+    values = _values_of(dataset, key)
+    return tuple(map(int, values)) if values.dtype.kind in "biu" else ()
+
+
+def _values_of(dataset: h5py.Dataset, key: str) -> Array:
     if not h5py.h5a.exists(dataset.id, key.encode()):
-        return ()
-    return tuple(map(to_text, np.reshape(np.asarray(dataset.attrs[key]), -1).tolist()))
+        return np.empty(0)
+    try:
+        return np.reshape(np.asarray(dataset.attrs[key]), -1)
+    except (TypeError, ValueError):  # NumPy has no dtype for its type
+        return np.empty(0)
 
 
 def example_names(
