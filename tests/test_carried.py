@@ -248,6 +248,60 @@ def test_texts_of_attributes_keep_their_encoding(tmp_path: Path) -> None:
             assert np.array_equal(f["g"].attrs[name], g["g"].attrs[name])
 
 
+UNEVEN: dict[str, tuple[Any, list[list[Any]]]] = {
+    "numbers": ("i4", [[1, 2], [3]]),
+    "one without any": ("f4", [[], [0.5]]),
+    "booleans": (bool, [[True], [False, True, True]]),
+    "texts": (h5py.string_dtype(), [[b"ab", b"c"], ["dög".encode()]]),
+}
+
+
+@pytest.mark.parametrize("kind", UNEVEN)
+@pytest.mark.parametrize("how", ["repack", "convert", "append"])
+def test_attributes_of_uneven_rows_and_of_bytes_are_carried(
+    tmp_path: Path, how: str, kind: str
+) -> None:
+    old, new, (dtype, rows) = tmp_path / "old.h5", tmp_path / "new.h5", UNEVEN[kind]
+    arrays = [np.arange(i) for i in range(3)]
+    sources = {"x": np.zeros((3, 2)), "r": labeled.Ragged.of(arrays, ("row", "time"))}
+    labeled.write(old, sources, dims={"x": ("row", "side")}, coords={"side": [4, 5]})
+    uneven = np.array([np.array(row, dtype) for row in rows], object)
+    with h5py.File(old, "r+") as f:
+        for thing in (f, f["x"], f["r"], f["side"]):
+            thing.attrs.create("uneven", uneven, dtype=h5py.vlen_dtype(dtype))
+            thing.attrs["raw"] = np.void(b"a\0b")
+    if how == "append":
+        new = old
+        more = {"x": np.ones((1, 2)), "r": labeled.Ragged.of([np.arange(4)], ("row", "time"))}
+        labeled.append(old, more)
+    else:
+        getattr(labeled, how)(old, new)
+    with h5py.File(new) as f:
+        for thing in (f, f["x"], f["r"], f["side"]):
+            assert [row.tolist() for row in thing.attrs["uneven"]] == rows
+            assert thing.attrs["raw"] == np.void(b"a\0b")
+    ds = labeled.open_dataset(new)
+    assert ds.attrs["uneven"] == ds["x"].attrs["uneven"] == rows
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot be read")  # that is what it warns of
+def test_attributes_that_h5py_cannot_read_are_left_out_of_sources(tmp_path: Path) -> None:
+    old, new = str(tmp_path / "old.h5"), str(tmp_path / "new.h5")
+    with h5py.File(old, "w") as f:
+        f["x"], f["one"] = np.arange(3), 1.5
+        for thing in (f, f["x"], f["one"], f.create_group("g")):
+            space = h5py.h5s.create(h5py.h5s.SCALAR)
+            made = h5py.h5a.create(thing.id, b"when", h5py.h5t.UNIX_D32LE, space)
+            made.write(np.array(b"abc", "V4"), mtype=h5py.h5t.UNIX_D32LE)
+    labeled.repack(old, new)
+    with h5py.File(new) as f:
+        assert "when" not in f["x"].attrs
+        for thing in (f["one"], f["g"]):
+            found = np.empty((), "V4")
+            h5py.h5a.open(thing.id, b"when").read(found, mtype=h5py.h5t.UNIX_D32LE)
+            assert found.tobytes() == b"abc\0"
+
+
 @pytest.mark.parametrize("order", ["keep", "shuffle"])
 def test_every_name_leads_to_the_same_object_in_the_new_file(tmp_path: Path, order: str) -> None:
     old, new = tmp_path / "old.h5", tmp_path / "new.h5"

@@ -280,7 +280,7 @@ def _scales_of_sources(old: h5py.File, header: FileHeader) -> Iterator[ScaleOf]:
 def _referring(thing: Any) -> list[str]:
     """Return the attributes that hold references, but for those that are made anew."""
     names = [name for name in thing.attrs if name not in LINKS]
-    return [n for n in names if refers(h5py.h5a.open(thing.id, to_bytes(n)).dtype)]
+    return [n for n in names if refers(item_of(h5py.h5a.open(thing.id, to_bytes(n)).get_type()))]
 
 
 def _why_not(thing: Any) -> str | None:
@@ -305,17 +305,16 @@ def _why_not(thing: Any) -> str | None:
 
 
 def _copy_attributes(old: h5py.Group, new: h5py.Group, but: Collection[str]) -> None:
-    """Copy attributes `but` some; texts keep the encoding that they claim to have."""
+    """Copy attributes `but` some, of any type; texts keep the encoding that they claim to have."""
     for name in old.attrs:
         if name in new.attrs or name in LINKS or name in but:
             continue
         kept = h5py.h5a.open(old.id, to_bytes(name))
-        kind, space = kept.get_type(), kept.get_space()
-        fixed = isinstance(kind, h5py.h5t.TypeStringID) and not kind.is_variable_str()
-        if not fixed or space.get_simple_extent_type() == h5py.h5s.NULL:
+        kind, space = kept.get_type().copy(), kept.get_space()
+        if item_of(kind).hasobject or space.get_simple_extent_type() == h5py.h5s.NULL:
             new.attrs[name] = old.attrs[name]
             continue
-        values = np.empty(kept.shape, f"S{kind.get_size()}")
+        values = np.empty(kept.shape, f"V{kind.get_size()}")
         kept.read(values, mtype=kind)
         h5py.h5a.create(new.id, to_bytes(name), kind, space).write(values, mtype=kind)
 

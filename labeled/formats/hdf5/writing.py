@@ -159,8 +159,8 @@ def attach_shapes(file: h5py.File, name: str, shapes: Array, dims: Sequence[str]
 def storable(where: str, attrs: Mapping[Any, Any]) -> dict[str, Any]:
     """Return attributes as HDF5 can hold them; HDF5's own bookkeeping is left out.
 
-    Texts and lists of texts become UTF-8 strings, numbers, arrays and tables stay, None becomes an
-    empty attribute.
+    Texts and lists of texts become UTF-8 strings, numbers, arrays and tables stay, lists of
+    different lengths become rows of variable length, None an empty attribute.
 
     Raises
     ------
@@ -204,9 +204,10 @@ def _storable(what: str, value: Any) -> Any:
     try:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths are no array
-        array = np.asarray(None)
+        array = _uneven(value)
     single = isinstance(value, str | bytes)
-    if not single and (array.dtype.kind in "biufcS" or array.dtype.names is not None):
+    rows = isinstance(h5py.check_vlen_dtype(array.dtype), np.dtype)
+    if not single and (rows or array.dtype.kind in "biufcSV"):
         return array if isinstance(value, list | tuple | np.ndarray) else value
     texts = [value] if single else array.reshape(-1).tolist()
     if array.dtype.kind not in "SUTO" or not all(isinstance(text, str | bytes) for text in texts):
@@ -220,6 +221,17 @@ def _storable(what: str, value: Any) -> Any:
     except ValueError as error:
         raise ArrayError(f"{what} is {error}") from None
     return out.reshape(array.shape)[()]
+
+
+def _uneven(value: Any) -> Array:
+    """Return lists of different lengths as rows of one dtype; None where they are not only that."""
+    rows, out = value if all(isinstance(row, list) for row in value) else (), np.asarray(None)
+    with contextlib.suppress(ValueError):
+        items = np.asarray([item for row in rows for item in row])
+        if items.ndim == 1 and items.size and items.dtype.kind in "biufcS":
+            out = np.empty(len(rows), h5py.vlen_dtype(items.dtype))
+            out[:] = np.split(items, np.cumsum(list(map(len, rows)))[:-1])
+    return out
 
 
 def storable_text(value: str | bytes) -> str | bytes:
