@@ -471,6 +471,9 @@ def test_fill_values_and_enumerations_stay(tmp_path: Path, order: str) -> None:
             file.create_dataset(name, data=values, dtype=dtype, fillvalue=fill, **chunked)
         texts = {"chunks": (4,), "maxshape": (None,), "fillvalue": b"q"}
         file.create_dataset("code", data=np.array([b"ab"] * 5), **texts)
+        file.create_dataset("place", data=[5, 2, 2], dtype=kinds["mass"])
+        file["place"].make_scale("place")
+        file["x"].dims[1].attach_scale(file["place"])
     names = {"x": ("batch", "place")}
     copy = labeled.repack(tmp_path / "a.hdf5", tmp_path / "b.hdf5", order=order, dims=names)
     labeled.append(copy, {**stored, "yes": np.ones(5, bool), "code": np.array([b"cd"] * 5)})
@@ -478,7 +481,7 @@ def test_fill_values_and_enumerations_stay(tmp_path: Path, order: str) -> None:
         assert new["code"].fillvalue == b""  # h5py damages those of texts
         new["code"].resize(13, axis=0)
         assert new["code"][9:].tolist() == [b"cd", b"", b"", b""]
-        for name in [*stored, "yes"]:
+        for name in [*stored, "yes", "place"]:
             assert (new[name].dtype, new[name].fillvalue) == (old[name].dtype, old[name].fillvalue)
             enum = h5py.check_enum_dtype(old[name].dtype)
             assert h5py.check_enum_dtype(new[name].dtype) == enum

@@ -335,7 +335,7 @@ class StoredSources:
                 kept = read_rows(open_reader(variable), range(variable.n_rows))
                 if self.order is not None and variable.dims[0] == source.dims[0]:
                     kept = kept[self.order]
-                kept = kept if kept.dtype.kind == "O" else kept.astype(variable.dtype)
+                kept = kept if kept.dtype.kind == "O" else kept.astype(stored_dtype(variable))
                 coords.append(coordinate(coord, variable.dims[0], kept, _kept(variable.attrs)))
         attrs, along = storable(f"source {name!r}", _kept(source.attrs)), tuple(coords)
         dtype, blocks = stored_dtype(source), partial(self._blocks, source)
