@@ -90,6 +90,20 @@ def test_names_of_genes_that_pandas_lets_be_missing_are_names(
     np.testing.assert_array_equal(ds["X"].sel(var_names="gene 4").values, counts[:, 4])
 
 
+@pytest.mark.parametrize("place", ["raw/var/names", "raw/var/names/values"])
+def test_genes_of_the_raw_matrix_have_names_of_their_own(cells: Path, place: str) -> None:
+    raw, genes = np.arange(20.0 * 9).reshape(20, 9), [f"raw {i}" for i in range(9)]
+    with h5py.File(cells, "a") as f:
+        f["raw/X"], f[place], f["raw/var/length"] = raw, genes, np.arange(9)
+        f["raw/var"].attrs["_index"] = "names"
+    ds = texts_of_warnings(cells)[0]
+    assert ds["raw/X"].dims == ("obs_names", "raw_var_names")
+    assert ds["raw/X"].coords["raw_var_names"].values.tolist() == genes
+    np.testing.assert_array_equal(ds["raw/X"].sel(raw_var_names="raw 7").values, raw[:, 7])
+    assert ds["X"].coords["var_names"].values.tolist() == GENES
+    assert ds["raw/var/length"].dims == ("raw_var_names",)
+
+
 def test_no_link_is_followed_out_of_a_file_to_find_out_who_wrote_it(
     cells: Path, counts: np.ndarray
 ) -> None:

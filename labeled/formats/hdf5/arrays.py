@@ -301,9 +301,9 @@ ANNDATA: tuple[Rule, ...] = (
 )
 
 
-def _rules_of(opening: Opening, infos: Infos) -> tuple[Sequence[Rule], str, str, str]:
-    """Return what names axes in a file of cells, the example dim, and the dim of genes with where
-    their names are; no rules for other files."""
+def _rules_of(opening: Opening, infos: Infos) -> tuple[Sequence[Rule], str, dict[str, str]]:
+    """Return what names axes in a file of cells, the example dim, and by dim where the names of
+    genes are; no rules for other files."""
     base = opening.base
     if b"obs" in base.id:
         obs, var = (member(base, name, h5py.Group) for name in ("obs", "var"))
@@ -311,7 +311,8 @@ def _rules_of(opening: Opening, infos: Infos) -> tuple[Sequence[Rule], str, str,
         if obs is not None and var is not None:
             index = labels.short_attribute(var, "_index")
             if kind == "anndata" or (not kind and index and labels.short_attribute(obs, "_index")):
-                return ANNDATA, "obs_names", "var_names", f"var/{index or '_index'}"
+                found = {"var_names": f"var/{index or '_index'}"}
+                return ANNDATA, "obs_names", found | {"raw_var_names": f"raw/{found['var_names']}"}
     names = {info.name for info in infos if info.is_array}
     for info in infos:
         m = info.name
@@ -320,19 +321,17 @@ def _rules_of(opening: Opening, infos: Infos) -> tuple[Sequence[Rule], str, str,
             if ids not in names:
                 gene, ids = "gene", f"{m}/genes"
             rules = ((m, f"barcode {gene}"), (f"{m}/barcodes", "barcode"), (f"{m}/*", gene))
-            return rules, "barcode", gene, ids
-    return (), "", "", ""
+            return rules, "barcode", {gene: ids}
+    return (), "", {}
 
 
 def _cells(opening: Opening, infos: Infos) -> Infos:
     """Name the axes of AnnData and 10x Genomics; names of genes are coordinates."""
-    rules, cell, gene, ids = _rules_of(opening, infos)
+    rules, cell, genes = _rules_of(opening, infos)
     if not rules:
         return infos
     arrays = {info.name: info for info in infos if info.is_array and info.column is None}
     shapes = {name: info.matrix or info.dataset.shape for name, info in arrays.items()}
-    if ids not in shapes:
-        ids += "/values"  # texts that may be missing are a group
     dims: dict[str, list[str]] = {}
     n_cells: Counter[int] = Counter()
     for name, shape in shapes.items():
@@ -343,21 +342,23 @@ def _cells(opening: Opening, infos: Infos) -> Infos:
             dims[name] = named + [f"{last}_axis_{axis}" for axis in range(len(named), len(shape))]
             if named[:1] == [cell]:
                 n_cells[shape[0]] += 1
-    usual, scale = max(n_cells, key=n_cells.__getitem__, default=0), None
-    lengths = {cell: usual}
-    if len(shapes.get(ids, ())) == 1:
-        lengths[gene] = shapes[ids][0]
-        if ids not in opening.asked:
-            scale = Scale(gene, arrays[ids].dataset, opening.path_of(ids))
+    lengths = {cell: max(n_cells, key=n_cells.__getitem__, default=0)}
+    scales: dict[str, dict[str, Scale]] = {}
+    for gene, ids in genes.items():
+        name = ids if ids in shapes else f"{ids}/values"  # texts that may be missing are a group
+        if len(shapes.get(name, ())) == 1:
+            lengths[gene] = shapes[name][0]
+            if name not in opening.asked:
+                scales[gene] = {name: Scale(gene, arrays[name].dataset, opening.path_of(name))}
     along: set[str] = set()
     for name, named in dims.items():
         axes = []
         for axis, (length, dim) in enumerate(zip(shapes[name], named, strict=True)):
             if length != lengths.get(dim, length):  # it counts something else
                 dim = f"{name.rpartition('/')[2]}_axis_{axis}"
-            scales = () if scale is None or dim != gene or len(named) == 1 else (scale,)
-            along |= {ids} if scales else set()
-            axes.append(Axis(length, dim, scales, counts_examples=dim == cell))
+            here = scales.get(dim, {}) if len(named) > 1 else {}
+            along |= here.keys()
+            axes.append(Axis(length, dim, (*here.values(),), counts_examples=dim == cell))
         arrays[name] = replace(arrays[name], axes=tuple(axes))
     for name in along:
         arrays[name] = replace(arrays[name], along=True)
