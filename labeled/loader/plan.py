@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -139,25 +140,17 @@ def device_of(device: Any) -> Device | None:
     raise LoaderError(f"device={device!r} must be 'cpu', 'cuda' or 'cuda:<number>'")
 
 
-def with_next(
-    windows: Iterator[Window], picks: bool
-) -> Iterator[tuple[Window, tuple[WindowRows, ...] | None]]:
+def announced(windows: Iterator[Window]) -> Iterator[tuple[Window, tuple[WindowRows, ...]]]:
     """Yield windows, and those that are announced to the system when each begins.
 
-    Where rows of windows are picked one by one, these are the next window and, at first, the
-    window itself, so that their runs are fetched as a whole. None elsewhere.
+    These are the next window and, at first, the window itself.
     """
-    if not picks:
-        for each in windows:
-            yield each, None
-        return
-    window, first = next(windows, None), True
-    while window is not None:
-        following = next(windows, None)
-        ahead = [window.content] if first else []
-        ahead += [] if following is None else [following.content]
-        yield window, tuple(ahead)
-        window, first = following, False
+    first = True
+    for window, following in pairwise(chain(windows, [None])):
+        assert window is not None
+        ahead = (window, following) if first else (following,)
+        yield window, tuple([one.content for one in ahead if one is not None])
+        first = False
 
 
 class LoaderPlan:
@@ -263,7 +256,11 @@ class LoaderPlan:
     def jobs(self, epoch_plan: EpochPlan, first_batch: int) -> Iterator[Job]:
         """Cut an epoch of this plan into jobs, from a batch on."""
         job_rows, offset = self.sizes.job_rows, self.job_offset
-        for window, ahead in with_next(epoch_plan.windows(first_batch), self.sizes.picks):
+        windows = epoch_plan.windows(first_batch)
+        ahead_of: Iterator[tuple[Window, tuple[WindowRows, ...] | None]]
+        # Where rows are picked one by one, runs of windows are to be fetched as a whole.
+        ahead_of = announced(windows) if self.sizes.picks else zip(windows, repeat(None))
+        for window, ahead in ahead_of:
             start, stop, content = window
             if stop - start <= job_rows and offset is None and not self.sizes.picks:
                 yield window
