@@ -142,28 +142,21 @@ class EpochPlan:
 
     def batch(self, number: int) -> tuple[IntArray, int]:
         """Return the rows of one batch, -1 where it is padded, and how many are rows."""
-        start, stop = self.span(number)
-        rows = [order.rows(lo, hi).rows for order, lo, hi in self.spans(start, stop)]
-        return self._padded(rows, stop - start)
+        return next(self.batches(number))
 
     def batches(self, first: int = 0) -> Iterator[tuple[IntArray, int]]:
-        """Yield what :meth:`batch` returns for batch `first` and all later ones.
-
-        The order of a window is worked out once, and not for each batch that draws from it.
-        """
+        """Yield what :meth:`batch` returns for batch `first` and all later ones."""
         windows, left = self.windows(first), np.empty(0, np.int64)
         for number in range(first, self.n_batches):
             start, stop = self.span(number)
-            while len(left) < stop - start:
+            count = stop - start
+            while len(left) < count:
                 more = next(windows).content.rows
                 left = np.concatenate([left, more]) if len(left) else more
-            yield self._padded([left[: stop - start]], stop - start)
-            left = left[stop - start :]
-
-    def _padded(self, rows: list[IntArray], count: int) -> tuple[IntArray, int]:
-        """Return the rows of a batch in memory of their own, with -1 where it is padded."""
-        n_padded = self.batch_rows - count if self.last == "pad" else 0
-        return np.concatenate([*rows, np.full(n_padded, -1, np.int64)]), count
+            n_padded = self.batch_rows - count if self.last == "pad" else 0
+            # in memory of its own, lest a batch that is kept keeps a window
+            yield np.concatenate([left[:count], np.full(n_padded, -1, np.int64)]), count
+            left = left[count:]
 
     @property
     def n_windows(self) -> int:
