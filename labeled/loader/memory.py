@@ -169,8 +169,8 @@ class RaggedBytes:
         Of all rows.
     worst, largest : callable
         Bounds of the windows, and of any rows.
-    batch_bytes, layout_bytes : int
-        What the largest batch takes: at most, and as it is laid out.
+    layout_bytes : int
+        What the largest batch takes as it is laid out, and so at most.
     """
 
     def __init__(self, rows: OrderedRows, layout: BatchLayout, source: Source) -> None:
@@ -191,7 +191,6 @@ class RaggedBytes:
             for shapes in shape_blocks(source, selection):
                 lengths = np.maximum(lengths, shapes.max(axis=0, initial=0))
             self.layout_bytes += rows.held_rows * math.prod(lengths.tolist()) * (itemsize + 1)
-        self.batch_bytes = max(stored_bytes, self.layout_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +271,7 @@ class Needs:
         for name, each in asked.ragged.items():
             by_unit = read and not self.picks  # else jobs are cut anywhere
             self.worst[name] = each.worst if by_unit else each.largest
-            self.batch_bytes += each.batch_bytes
+            self.batch_bytes += each.layout_bytes
         self.each_bytes = 0  # of a batch in a pipeline
         if makes is not None:
             # What a pipeline makes counts twice: where threads make such arrays the system's
