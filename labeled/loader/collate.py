@@ -23,13 +23,13 @@ import xarray as xr
 from labeled.dims import EXAMPLE_DIMS
 from labeled.display.text import ExampleInfo, count_words
 from labeled.errors import ReadError, warn
+from labeled.formats.reader import listed_rows
 from labeled.loader.batch import Batch
 from labeled.loader.plan import LoaderPlan
 from labeled.loader.prefetch import Interrupted, Made, PipedBatch, Prefetcher
-from labeled.loader.reading import BufferPool, RaggedRows, RaggedSourceReader
+from labeled.loader.reading import BufferPool, RaggedRows
 from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
-from labeled.selection import rows_of
 from labeled.sources.source import Array, Rows
 from labeled.transforms.pipeline import SampleContext, run
 from labeled.transforms.running import NOTHING
@@ -261,15 +261,10 @@ def read_rows_individually(plan: LoaderPlan, content: WindowRows, arrays: dict[s
     lost = np.zeros(len(content.rows), bool)
     for one in plan.source_readers:  # none is kept where rows may be left out
         read, places = one.file_rows(content)
-        rows = np.asarray(read, np.int64)
-        rows = rows_of(rows) if rows.ndim == 2 else rows
+        rows = listed_rows(read, one.reader.n_rows)
         places = np.arange(len(rows)) if places is None else places
-        ragged = isinstance(one, RaggedSourceReader)
-        chunk, edges = rows, one.layout.edges
-        if not ragged and edges is not None:  # chunks of several lengths
-            chunk = np.searchsorted(edges, rows, side="right")
-        elif not ragged:
-            chunk = rows // (one.layout.chunk_rows or 1)
+        ragged = one.source.ragged is not None
+        chunk = rows if ragged else one.layout.chunks_of(rows, 1)
         order = np.argsort(chunk, kind="stable")
         for some in np.split(order, np.flatnonzero(np.diff(chunk[order])) + 1):
             while len(some):

@@ -9,6 +9,7 @@ in other ways is for the module that uses it.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
@@ -442,9 +443,7 @@ def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units,
     if mode == "file":
         return UniformUnits(n, least), None
     # A list is sorted by stored chunk, once: each chunk is then decoded once an epoch.
-    chunk = selection.rows // (layout.chunk_rows or least)
-    if layout.edges is not None:
-        chunk = np.searchsorted(layout.edges, selection.rows, side="right")
+    chunk = layout.chunks_of(selection.rows, least)
     position_of = np.argsort(chunk, kind="stable")
     return units_of_groups(chunk[position_of], least), position_of
 
@@ -456,10 +455,8 @@ def read_values(
 
     Errors begin with `option`, the argument that names the source. NaN is none of `classes`.
     """
-    able = []
-    for one, source in sources.items():
-        if source.ragged is None and np.prod(source.row_shape) == 1:
-            able.append(one)
+    dense = {one: source for one, source in sources.items() if source.ragged is None}
+    able = [one for one, source in dense.items() if math.prod(source.row_shape) == 1]
     if name not in able:
         hint = did_you_mean(str(name), able)
         raise LoaderError(f"{option}={name!r} is not a source of one value a row; {hint}")

@@ -100,6 +100,12 @@ class RowLayout:
     picked: bool = False
     mapped: bool = False
 
+    def chunks_of(self, rows: Rows, alone: int) -> Rows:
+        """Number the chunk of each row; of rows that can be read alone, so many make one."""
+        if self.edges is not None:
+            return self.edges.searchsorted(rows, side="right")
+        return rows // (self.chunk_rows or alone)
+
 
 @dataclass(frozen=True, eq=False)
 class Source:
