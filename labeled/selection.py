@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -73,13 +74,11 @@ class Selection:
     def concat(cls, selections: Iterable[Selection]) -> Selection:
         """Join selections one after another; ranges that continue each other become one."""
         pieces: list[Piece] = []
-        for piece in [piece for selection in selections for piece in selection.pieces]:
-            if not len(piece):
-                continue
-            last = pieces[-1] if pieces else range(0)
-            if isinstance(last, range) and isinstance(piece, range) and last:
-                step, follows = piece.step, piece[0] == last[-1] + last.step
-                if step == last.step and follows:
+        for piece in filter(len, chain.from_iterable(one.pieces for one in selections)):
+            last = pieces[-1] if pieces else None
+            if isinstance(last, range) and isinstance(piece, range):
+                step = piece.step
+                if last.step == step and last[-1] + step == piece[0]:
                     pieces[-1] = range(last[0], piece[-1] + step, step)
                     continue
             pieces.append(piece)
