@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from labeled.errors import LoaderError
 from labeled.samplers.permutation import IntArray, key_of
 from labeled.samplers.plan import EpochPlan
 
@@ -100,20 +99,11 @@ def rows_for_quality(target: float, plan: EpochPlan, labels: Labels | None = Non
     Parameters
     ----------
     target : float
-        Between 0 and 1.
+        From 0 to below 1, which no window reaches.
     plan : EpochPlan
-        In file order or with windows; its own `window_rows` is set aside.
-
-    Raises
-    ------
-    LoaderError
-        If `target` is not below 1, which no window reaches.
+        In file order or with windows, with one row at least; its own `window_rows` is set aside.
     """
-    if not 0 <= target < 1:
-        raise LoaderError(f"target quality {target}: need a number from 0 to below 1, as 0.95")
     order = plan.order
-    if order.n_rows == 0:
-        return 1
     needed = target * _shuffled_entropy(plan, labels)
     mode = "window" if order.weights is None else order.mode
 
