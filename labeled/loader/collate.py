@@ -32,7 +32,6 @@ from labeled.samplers.plan import EpochPlan
 from labeled.samplers.windows import WindowRows
 from labeled.sources.source import Array, Rows
 from labeled.transforms.pipeline import SampleContext, run
-from labeled.transforms.running import NOTHING
 from labeled.transforms.sample import Stack
 
 Mask = npt.NDArray[np.bool_]
@@ -236,7 +235,7 @@ def batch_stage(
     plan: LoaderPlan, epoch_plan: EpochPlan, rows: Callable[[], Rows], data: Any
 ) -> Any:
     """Apply the last stage of a pipeline, where the batch is."""
-    if plan.pipeline is None or not plan.pipeline.batch or data is NOTHING:
+    if plan.pipeline is None or not plan.pipeline.batch:
         return data
     context = SampleContext(epoch_plan.order.seed, epoch_plan.order.epoch, rows=rows())
     return run(plan.pipeline.batch, data, context, stage="batch stage")
