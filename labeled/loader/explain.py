@@ -156,8 +156,7 @@ class Explanation(Viewed):
 
     def __init__(self, plan: LoaderPlan, epoch: EpochPlan, labels: Labels, first: int) -> None:
         sizes, order, there = plan.sizes, epoch.order, plan.device_plan
-        place = epoch.span(first)[0] if first else 0
-        self.mode, self.n_rows = order.mode, epoch.n_rows - place
+        self.mode, self.n_rows = order.mode, epoch.n_rows - epoch.span(first)[0]
         self.n_batches, self.batch_rows = epoch.n_batches - first, epoch.batch_rows
         self.n_windows = -(-epoch.n_windows * self.n_rows // max(1, epoch.n_rows))
         self.window_rows = min(order.window_rows, order.n_rows or 1)
@@ -192,7 +191,6 @@ class Explanation(Viewed):
         self.quality, wanted = shuffle_quality(plan, epoch, labels)
         self.window_rows_for_quality, self.memory_for_quality = wanted, sizes.memory_bytes
         if wanted is not None and unkept:
-            wanted = min(wanted, max(1, order.n_rows))
             self.memory_for_quality = sizes.memory_for(wanted, unkept)
         self.reads = first_reads(plan, jobs, order.mode)
         """What the largest source reads for the first windows, for a picture."""
@@ -302,7 +300,7 @@ def sampled_jobs(
     """Return the jobs that are left, or some of them where they are many, and which share."""
     most = COUNTED_JOBS
     if epoch_plan.order.mode == "window":
-        most = max(8, min(most, COUNTED_ROWS // max(1, plan.sizes.job_rows)))
+        most = max(8, min(most, COUNTED_ROWS // plan.sizes.job_rows))
     if plan.all_kept:  # no job costs anything, but to shuffle a window for a far one does
         jobs = list(islice(plan.jobs(epoch_plan, first_batch), COUNTED_JOBS))
     elif n_rows <= most * plan.sizes.job_rows:

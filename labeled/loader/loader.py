@@ -86,11 +86,9 @@ class Loader(Viewed):
                 pictures.add(one.name)
             if one.source.ragged is None:
                 joined[one.name] = one.buffer_row
-        job_rows, n_batches = max(sizes.job_rows, 1), sizes.in_flight + 2
-        jobs = BufferPool(
-            read, job_rows, sizes.n_buffers, partial(owned, pictures=pictures), fills=True
-        )
-        batches = BufferPool(joined, plan.held_rows, n_batches, owned)
+        into = partial(owned, pictures=pictures)
+        jobs = BufferPool(read, sizes.job_rows, sizes.n_buffers, into, fills=True)
+        batches = BufferPool(joined, plan.held_rows, sizes.in_flight + 2, owned)
         if there is not None:  # where memory is not seen in use: each batch gets its own
             jobs.allocate, batches.allocate, batches.count = there.memory, there.batch_memory, 0
         self._pools = jobs, batches

@@ -40,7 +40,8 @@ from labeled.samplers.units import UniformUnits, Units
 from labeled.sources.source import Rows, Source
 from labeled.transforms.running import MadeOf
 
-Bound = Callable[[int], int]  # the most bytes that so many rows of a ragged source have
+# the most bytes that so many rows of a ragged source have, of one row at least
+Bound = Callable[[int], int]
 
 OVERHEAD_BYTES = 1 << 20
 STACK_BYTES = 1 << 16
@@ -149,7 +150,7 @@ def worst_case(sizes: Rows, units: Units | None, *, repeats: bool) -> Bound:
         return lambda n: n * largest
     if units is None:
         ends = offsets_of(sizes)
-        return lambda n: int((ends[min(n, n_rows) :] - ends[: -min(n, n_rows)]).max()) if n else 0
+        return lambda n: int((ends[min(n, n_rows) :] - ends[: -min(n, n_rows)]).max())
     starts = units.bounds(np.arange(units.count))[0] - units.start
     rows, nbytes = np.diff(np.append(starts, n_rows)), np.add.reduceat(sizes, starts)
     densest = np.argsort(-(nbytes / rows), kind="stable")

@@ -411,7 +411,7 @@ class OrderedRows:
         if self.weights is not None:
             mode = "weights" if options.balance is None else "balance"
             weights = Weights(self.weights[by_position], self.units)
-        sticky = options.sticky_shards and weights is None
+        sticky = options.sticky_shards  # which is not given with weights
         order = Order(mode, self.units, window_rows, self.seed, epoch, sticky, buckets, weights)
         plan = EpochPlan(order, options.share, self.batch_rows, self.last)
         if self.last == "drop" and not plan.n_batches and self.n_rows:
@@ -426,7 +426,7 @@ class OrderedRows:
 
 def group_rows(source: Source, selection: Selection, mode: Mode) -> tuple[Units, Rows | None]:
     """Find the units of a selection; index lists are grouped by stored chunk when shuffled."""
-    n, least = len(selection), max(1, -(-UNIT_BYTES // max(1, source.held_row_bytes)))
+    n, least = len(selection), -(-UNIT_BYTES // max(1, source.held_row_bytes))
     if mode == "full":
         return UniformUnits(n, 1), None
     layout, span = source.layout, selection.span

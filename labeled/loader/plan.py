@@ -81,10 +81,10 @@ class DevicePlan:
                 if made_of != dtype and made_of.char not in CAST_TO:  # in steps, not by one kernel
                     wide = max(4, dtype.itemsize, made_of.itemsize)
                     scratch_bytes += 2 * wide * math.prod(source.row_shape)
-        self.window_rows = max(sizes.job_rows, 1)
+        self.window_rows = sizes.job_rows
         self.window_bytes, self.n_windows = self.window_rows * row_bytes, 0
         if self.resident is None:  # as many as one batch may lie in
-            self.n_windows = (max(held_rows, 1) - 1) // self.window_rows + 2
+            self.n_windows = (held_rows - 1) // self.window_rows + 2
         made = row_bytes + plan.lay_out.out_row_bytes + plan.lay_out.placed_row_bytes
         self.batch_bytes = held_rows * made + sizes.layout_bytes
         self.device_bytes = self.n_windows * self.window_bytes + kept_bytes
