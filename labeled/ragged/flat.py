@@ -269,10 +269,9 @@ def block_cuts(sizes: Rows, limit: int) -> list[int]:
     >>> block_cuts(np.array([3, 3, 9, 1, 1]), 6)
     [0, 2, 3, 5]
     """
-    ends, cuts = np.cumsum(sizes), [0]
+    edges, cuts = offsets_of(sizes), [0]
     while cuts[-1] < len(sizes):
-        done = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        fitting = int(np.searchsorted(ends, done + limit, side="right"))
+        fitting = int(edges.searchsorted(edges[cuts[-1]] + limit, side="right")) - 1
         cuts.append(max(fitting, cuts[-1] + 1))
     return cuts
 

@@ -307,9 +307,9 @@ class Ragged(Viewed):
         lengths, size = ["*"] * (len(self.dims) - 1), "not read yet"
         if "shapes" in self.__dict__:
             size = format_bytes(self.nbytes)
-        if "shapes" in self.__dict__ and len(self):
-            ends = np.stack([self.shapes.min(axis=0), self.shapes.max(axis=0)], axis=1).tolist()
-            lengths = [f"{a}" if a == b else f"{a}..{b}" for a, b in ends]
+            if len(self):
+                ends = zip(self.shapes.min(axis=0), self.shapes.max(axis=0), strict=True)
+                lengths = [f"{a}" if a == b else f"{a}..{b}" for a, b in ends]
         inner = [f"{dim}: {n}" for dim, n in zip(self.dims[1:], lengths, strict=True)]
         name = f"{self.name!r} " if self.name else ""
         sizes = ", ".join([f"{self.dims[0]}: {len(self):,}", *inner])
