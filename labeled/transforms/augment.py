@@ -120,9 +120,7 @@ class Opened:
     names: Names
     source: xr.DataArray | None
 
-    def made(
-        self, plan: PicturePlan, axes: Sequence[Axis] | None, dtype: Any, *, always_one: bool
-    ) -> Any:
+    def made(self, plan: PicturePlan, axes: Sequence[Axis] | None, *, always_one: bool) -> Any:
         """Carry a plan out: return changed pictures as what was given, labels and all.
 
         Parameters
@@ -142,14 +140,15 @@ class Opened:
         first = (0,) * len(left_out)
         if isinstance(self.pictures, list) and not always_one:
             assert self.source is not None, "objects have labels"
-            inner = [axis - 1 for axis in order if axis]
+            one_by_one = (0, *(axis for axis in order if axis != 0))
             closed = self.source.copy(data=np.empty(len(plan), object))
-            for at, one in enumerate(plan.pictures(self.pictures, inner, dtype)):
-                closed.values[at] = one[first]
+            for at in range(len(plan)):
+                one = plan.copied(self.pictures, range(at, at + 1), one_by_one)
+                closed.values[at] = one[(0, *first)]
             of_one = tuple(dim for axis, dim in dims.items() if axis != "b")
             closed.encoding = {**closed.encoding, EXAMPLE_DIMS: of_one}
             return closed
-        array = plan.batch(self.pictures, order, dtype)[first]
+        array = plan.batch(self.pictures, order)[first]
         if self.source is None:
             return array
         moved = {self.names[0], self.names[1]}
@@ -323,11 +322,10 @@ class PictureTransform:
         sizes = np.array([one.shape[:2] for one in pictures], np.int64)
         plan = PicturePlan(numbers.astype(np.int64), sizes, int(pictures[0].shape[2]), own)
         self.draw(plan, RowRandom(plan.rows, operator.index(seed), operator.index(epoch)))
-        dtype = None if self.dtype is None else np.dtype(self.dtype)
-        plan.finish(dtype)
+        plan.finish(None if self.dtype is None else np.dtype(self.dtype))
         sideways = [(1000, 1500), (1500, 1000)]  # come out alike where pictures of any sizes do
         alike = isinstance(pictures, list) and self._sizes_only(sideways, 3, own).size is not None
-        made = opened.made(plan, self.axes, dtype, always_one=alike)
+        made = opened.made(plan, self.axes, always_one=alike)
         if n:
             return made
         at = tuple(opened.names if self.axes is None else self.axes).index("b")
@@ -363,9 +361,8 @@ class PictureTransform:
         plan = self._sizes_only([view.shape[1:3] for view in views], n_channels, row.dtype)
         made = dict.fromkeys((n_channels, height, width) for height, width in plan.sizes.tolist())
         dtype = plan.dtype if self.dtype is None else np.dtype(self.dtype)
-        return RowSpec(("channel", "height", "width"), tuple(made), dtype), plan.work_bytes(
-            row.dtype
-        )
+        after = RowSpec(("channel", "height", "width"), tuple(made), dtype)
+        return after, plan.work_bytes(row.dtype)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,9 @@ class PicturePlan:
         self._changes.append(lambda x, at: linear(x, scales[at], shifts[at]).astype(dtype))
 
     def finish(self, dtype: np.dtype[Any] | None) -> None:
-        """Round values to `dtype`, if it does not hold them, and check the size of the batch.
+        """Say the dtype of the result, if it is another one, and check the size of the batch.
+
+        Values are rounded where `dtype` does not hold them.
 
         Raises
         ------
@@ -180,7 +182,8 @@ class PicturePlan:
             If the batch would not fit into memory.
         """
         if dtype is not None and dtype.kind in "iu" and not np.can_cast(self.dtype, dtype):
-            self.change(lambda x, at: in_dtype(in_floats(x), dtype), dtype=dtype)
+            self.change(lambda x, at: in_dtype(in_floats(x), dtype))
+        self.dtype = self.dtype if dtype is None else dtype
         n_values = int(self.sizes.prod(axis=1).sum()) * self.n_channels
         if n_values > MAX_VALUES:
             height, width = self.sizes[-1]
@@ -201,43 +204,39 @@ class PicturePlan:
             x = change(x, at)
         return x
 
-    def pictures(
-        self, given: Sequence[Array] | Array, order: Sequence[int], dtype: Any
-    ) -> list[Array]:
-        """Make all pictures one by one, axes (height, width, channel) in any order."""
-        final, made = np.dtype(self.dtype if dtype is None else dtype), list[Array]()
-        axes = (0, *(axis + 1 for axis in order))  # each is a batch of one
-        for at, x in enumerate(given):
-            picture, factors = self.picture(x, at)[None], self._factors_of(at, at + 1)
-            made.append(permute.copy(picture, axes, dtype=final, threads=1, **factors)[0])
-        return made
-
-    def _factors_of(self, start: int, stop: int) -> dict[str, FloatArray]:
-        """Return the factors of some pictures as a copy takes them; none where there are none."""
-        given = zip(("scale", "shift"), self._factors or (), strict=False)
-        return {n: (one if len(one) == 1 else one[start:stop])[:, None, None] for n, one in given}
-
-    def batch(self, given: Sequence[Array] | Array, order: Sequence[int], dtype: Any) -> Array:
-        """Make all pictures, which have one size, as one array.
+    def copied(
+        self,
+        given: Sequence[Array] | Array,
+        places: range,
+        axes: Sequence[int],
+        out: Array | None = None,
+    ) -> Array:
+        """Make some pictures, which have one size, as one array.
 
         Parameters
         ----------
-        order : sequence of int
-            Of the axes (picture, height, width, channel).
+        axes : sequence of int
+            Order of the axes (picture, height, width, channel), of which the first stays first.
         """
+        cut = slice(places.start, places.stop)
+        factors = {
+            name: (one if len(one) == 1 else one[cut])[:, None, None]
+            for name, one in zip(("scale", "shift"), self._factors or (), strict=False)
+        }
+        made = _stacked((self.picture(given[at], at) for at in places), len(places))
+        copied: Array = permute.copy(made, axes, out=out, dtype=self.dtype, threads=1, **factors)
+        return copied
+
+    def batch(self, given: Sequence[Array] | Array, order: Sequence[int]) -> Array:
+        """Make all pictures, which have one size, as one array, axes in any order."""
         assert self.size is not None, "arrays hold pictures of one size"
         by_picture = (0, *(axis for axis in order if axis != 0))
         lengths = len(self), *self.size, self.n_channels
-        final = np.dtype(self.dtype if dtype is None else dtype)
-        out = permute.empty([lengths[axis] for axis in by_picture], final)
+        out = permute.empty([lengths[axis] for axis in by_picture], self.dtype)
         step = max(1, GROUP_BYTES * len(self) // max(1, out.nbytes))
         for start in range(0, len(self), step):
             group = range(start, min(start + step, len(self)))
-            factors = self._factors_of(group.start, group.stop)
-            permute.copy(
-                _stacked((self.picture(given[at], at) for at in group), len(group)), by_picture,
-                out=out[group.start : group.stop], dtype=final, threads=1, **factors,
-            )  # fmt: skip
+            self.copied(given, group, by_picture, out[start : group.stop])
         if by_picture == tuple(order):
             return out
         turned: Array = permute.copy(out, [by_picture.index(axis) for axis in order], threads=1)
