@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -190,14 +190,12 @@ def workers_of(
     return found
 
 
-@contextmanager
-def large_graphs() -> Iterator[None]:
+def large_graphs() -> AbstractContextManager[Any]:
     """Send what is large without dask's advice to load data with dask, which would be none.
 
     Datasets of listed rows take eight bytes a row, and have to go there.
     """
-    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
-        yield
+    return dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"})
 
 
 @contextmanager

@@ -24,6 +24,7 @@ import distributed
 
 from labeled._validation import integer
 from labeled.cluster.client import (
+    Names,
     Reached,
     Worker,
     ask,
@@ -146,8 +147,8 @@ def run_parts(
         work = PartWork(run, dataset, n_parts, fold, init, every, options, with_rows)
         total = None if batches_options.get("sampler") is not None else dataset.n_rows
         with progress_bar(progress, total, f"{n_parts} parts", unit="rows") as advance:
-            find, known = partial(workers_of, at, workers, needs), dict.fromkeys(there, True)
-            accs = _Run(at, work, find, needs, retries, known, advance).finish()
+            seen = dict.fromkeys(there, True)
+            accs = _Run(at, work, workers, needs, retries, seen, advance).finish()
     return reduce(combine, accs)
 
 
@@ -275,7 +276,7 @@ class _Run:
 
     client: distributed.Client
     work: PartWork
-    find: Callable[[], dict[str, Worker]]  # returns the workers that are there, by address
+    named: Names  # workers that may be used
     needs: Mapping[str, float]  # resources that a part takes
     retries: int
     # whether workers see the files, by address; others are asked when they join
@@ -307,7 +308,7 @@ class _Run:
 
     def _look_around(self) -> None:
         """See who is gone and who has come, and leave out who cannot read the files."""
-        there = self.find()
+        there = workers_of(self.client, self.named, self.needs)
         for share in self._shares:
             if share.worker is not None and share.worker.address not in there and not share.done:
                 self._lose(share)

@@ -113,8 +113,7 @@ def write(
         named = None if workers is None else list(there)
         if writer == HERE or (writer is None and _is_here(sources)):
             return made.begun_by(_away(at, named)).write(path, asked)
-        able = there if writer is None else workers_of(at)
-        hosts = _writers(at, able, os.path.dirname(target), writer)
+        hosts = _writers(at, there, os.path.dirname(target), writer)
         return _sent_off(at, made, target, asked, hosts, named, wait_s)
 
 
@@ -130,9 +129,9 @@ def _writers(
     client: distributed.Client, there: Mapping[str, Worker], folder: str, writer: str | None
 ) -> list[str]:
     """Return where a worker that can write may be: its address, or the hosts of all that can."""
-    asked = there if writer is None else {a: i for a, i in there.items() if writer in (a, i.name)}
+    asked = there if writer is None else workers_of(client, [writer])
     if not asked:
-        names = sorted(info.name for info in there.values())
+        names = sorted(info.name for info in workers_of(client).values())
         raise ClusterError(f"writer={writer!r} is none of the workers {names}, nor {HERE!r}")
     unable = ask(client, asked.values(), _write_problem, folder)
     able = [info for info in asked.values() if info not in unable]
