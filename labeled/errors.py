@@ -230,7 +230,7 @@ def warn(message: str) -> None:
     warnings.warn(message, LabeledWarning, stacklevel=level)
 
 
-def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest names, then the known names.
 
     Examples
@@ -243,7 +243,7 @@ def did_you_mean(name: str, known: Iterable[str], *, limit: int = 12) -> str:
     "did you mean 'image_features'? There are: 'image_features', 'targets'"
     """
     names = sorted(known)
-    there, close = listed(names, limit), closest(name, names)
+    there, close = listed(names), closest(name, names)
     return f"there are: {there}" if close is None else f"did you mean {close!r}? There are: {there}"
 
 

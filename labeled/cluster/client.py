@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -110,9 +110,8 @@ def connected(client: Reached) -> Iterator[distributed.Client]:
         If nobody answers at the address, or nobody does any more where something went wrong, or
         the client was closed.
     """
-    with ExitStack() as ends:
-        if isinstance(client, str | Cluster):
-            client = ends.enter_context(_connect(client))
+    reached = _connect(client) if isinstance(client, str | Cluster) else nullcontext(client)
+    with reached as client:
         if not isinstance(client, distributed.Client) or client.asynchronous:
             raise ClusterError(
                 f"{type(client).__name__} is not a client that can be waited for; pass a "

@@ -196,12 +196,12 @@ def some_of(batch: Any, axes: Any, places: int | npt.NDArray[np.int64]) -> Any:
         whole = (slice(None),) * axes
         one = isinstance(places, int) or is_sparse(batch)
         return batch[(*whole, places)] if one else np.take(batch, places, axis=axes)
-    if hasattr(batch, "part"):
-        some = batch.part(places)
-        for name, one in some.arrays.items():  # whose objects are the batch's own
-            some.arrays[name] = deepcopy(one) if one.dtype == object else one
-        return some
-    return batch if batch is None else {name: one[places] for name, one in batch.items()}
+    if batch is None:  # made for a space that holds nothing
+        return None
+    some = batch.part(places)
+    for name, one in some.arrays.items():  # whose objects are the batch's own
+        some.arrays[name] = deepcopy(one) if one.dtype == object else one
+    return some
 
 
 @dataclass(frozen=True)
