@@ -190,9 +190,10 @@ def _kinds_of(info: ArrayInfo) -> Infos:
         why_not = "PyTables keeps pickled objects there, which may run code when they are read"
     elif info.path.endswith("table") and _CATEGORIES.fullmatch(info.path):
         why_not = "it names categories of a column of pandas"
-    elif h5py.h5a.exists(dataset.id, b"MATLAB_empty"):
-        if any(labels.attribute_numbers(dataset, "MATLAB_empty")):
-            why_not = "it is an empty array of MATLAB: its numbers are the lengths of that"
+    elif h5py.h5a.exists(dataset.id, b"MATLAB_empty") and any(
+        labels.attribute_numbers(dataset, "MATLAB_empty")
+    ):
+        why_not = "it is an empty array of MATLAB: its numbers are the lengths of that"
     if why_not is not None:
         return [replace(info, why_not=why_not, error=None)]
     why_not = why_not_a_source(dataset)
