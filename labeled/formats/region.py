@@ -297,6 +297,10 @@ def _narrowed(part: slice | Ints, request: Any, name: str) -> Indexer:
 # regions across a grid of chunks
 
 
+# the number of a chunk along an axis, what is wanted of it, and the places of that in the result
+_Cut = tuple[int, Indexer, Indexer | None]
+
+
 class ChunkTile(NamedTuple):
     """One chunk of the grid over the axes after the first."""
 
@@ -304,6 +308,31 @@ class ChunkTile(NamedTuple):
     local: Region  # the elements wanted, counted within the chunk
     trail: Region  # their places in a row of the result; integers have dropped their axis
     of: int  # all chunks of that grid
+
+
+def _cuts_of(index: Indexer, chunk: int) -> list[_Cut]:
+    """Cut what is wanted along an axis where its chunks end."""
+    if isinstance(index, int):
+        return [(index // chunk, index % chunk, None)]
+    cuts: list[_Cut] = []
+    if isinstance(index, slice):
+        wanted, begin = range(index.start, index.stop, index.step), 0
+        while begin < len(wanted):
+            coord, inside = divmod(wanted[begin], chunk)
+            end = min(len(wanted), begin - (inside - chunk) // index.step)
+            last = wanted[end - 1] - coord * chunk
+            cuts.append((coord, slice(inside, last + 1, index.step), slice(begin, end, 1)))
+            begin = end
+        return cuts
+    coords, which, counts = np.unique(index // chunk, return_inverse=True, return_counts=True)
+    places = np.split(np.argsort(which, kind="stable"), np.cumsum(counts)[:-1])
+    for coord, place in zip(coords.tolist(), places, strict=True):
+        first, last = int(place[0]), int(place[-1])
+        together = last - first == len(place) - 1
+        cuts.append(
+            (coord, index[place] - coord * chunk, slice(first, last + 1, 1) if together else place)
+        )
+    return cuts
 
 
 def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) -> list[ChunkTile]:
@@ -320,22 +349,7 @@ def tiles_of(region: Region, shape: tuple[int, ...], chunks: tuple[int, ...]) ->
     >>> [tuple(tile) for tile in tiles_of((slice(3, 7, 1), 2), (8, 6), (4, 6))]
     [(0, (slice(3, 4, 1), 2), (slice(0, 1, 1),), 2), (1, (slice(0, 3, 1), 2), (slice(1, 4, 1),), 2)]
     """
-    cuts: list[list[tuple[int, Indexer, Indexer | None]]] = []
-    for index, chunk in zip(region, chunks, strict=True):
-        if isinstance(index, int):
-            cuts.append([(index // chunk, index % chunk, None)])
-            continue
-        wanted, cut = np.r_[index], []
-        coords, which = np.unique(wanted // chunk, return_inverse=True)
-        for i, coord in enumerate(coords.tolist()):
-            place: Any = np.flatnonzero(which == i)
-            inside: Any = wanted[place] - coord * chunk
-            if place[-1] - place[0] == len(place) - 1:
-                place = slice(int(place[0]), int(place[-1]) + 1, 1)
-            if isinstance(index, slice):
-                inside = slice(int(inside[0]), int(inside[-1]) + 1, index.step)
-            cut.append((coord, inside, place))
-        cuts.append(cut)
+    cuts = list(map(_cuts_of, region, chunks))
     tiles, grid = [], (-(-np.array(shape, np.int64) // np.array(chunks, np.int64))).tolist()
     for parts in itertools.product(*cuts):
         number, local, trail = 0, [], []
