@@ -117,10 +117,13 @@ def why_not_cast(
     """
     if scaled and wanted is not None and wanted.kind in "biu":
         return f"a scaled result is not cast to {wanted}; ask for a float dtype"
-    if wanted is not None and wanted.kind not in _RANK:  # dates, texts
+    if wanted is not None and wanted.kind not in _RANK:  # dates, texts, bytes of no type
         texts = wanted.kind in "SU"  # which lose their ends where they are longer
         fits = np.can_cast(found, wanted, "safe" if texts else "same_kind")
-        return None if fits else f"{found} is not cast to {wanted}"
+        if wanted.kind == "V" or not wanted.itemsize:  # NumPy casts anything to these
+            fits = found == wanted
+        width = "" if wanted.itemsize else f", which has no length; give one, as in '{wanted.kind}21'"
+        return None if fits else f"{found} is not cast to {wanted}{width}"
     if scaled:
         return None
     if found.kind == "O":
