@@ -122,8 +122,10 @@ def why_not_cast(
         fits = np.can_cast(found, wanted, "safe" if texts else "same_kind")
         if wanted.kind == "V" or not wanted.itemsize:  # NumPy casts anything to these
             fits = found == wanted
-        width = "" if wanted.itemsize else f", which has no length; give one, as in '{wanted.kind}21'"
-        return None if fits else f"{found} is not cast to {wanted}{width}"
+        no_length = f", which has no length; give one, as in '{wanted.kind}21'"
+        return (
+            None if fits else f"{found} is not cast to {wanted}" + no_length * (not wanted.itemsize)
+        )
     if scaled:
         return None
     if found.kind == "O":
