@@ -49,7 +49,7 @@ from labeled.formats.hdf5.filters import DecodeError, applied, require_filters, 
 from labeled.formats.hdf5.per_object import Each, EachRowsReader, values_of
 from labeled.formats.hdf5.safety import h5_of, resolve
 from labeled.formats.header import FileStamp, SourceHeader
-from labeled.formats.memory import put_rows, scratch, text_row_bytes
+from labeled.formats.memory import FIRST_TEXTS, put_rows, scratch, text_row_bytes
 from labeled.formats.reader import (
     PIECE_BYTES,
     UNSTORED,
@@ -59,6 +59,7 @@ from labeled.formats.reader import (
     Reader,
     ValuesReader,
     calls_of,
+    count,
     decoding,
     groups_of,
     put_parts,
@@ -185,7 +186,9 @@ class H5pyReader(FileReader):
 
     def _calls(self, runs: Ints) -> Iterator[Ints]:
         """Yield the parts of runs that one call reads: a call costs as much as rows between."""
-        most, near = self._limits
+        few = self.source.dtype.hasobject and len(runs) * count(runs) <= FIRST_TEXTS
+        # as many are read to know how many to read
+        most, near = (FIRST_TEXTS, 0) if few else self._limits
         return calls_of(runs, most, 1, near)
 
     @cached_property
