@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def test_a_folder_of_pictures_by_class(tmp_path: Path, alike: bool) -> None:
         tmp_path / "in", tmp_path / "f.hdf5", resize=4, shape=(4, 4), channels=1
     )
     assert labeled.open_dataset(fixed).shapes["images"] == (5, 4, 4, 1)
+
+
+def test_the_names_of_a_single_class_are_a_list(tmp_path: Path) -> None:
+    pictures(tmp_path / "in")
+    shutil.rmtree(tmp_path / "in" / "b")
+    path = labeled.convert(tmp_path / "in", tmp_path / "o.hdf5")
+    assert labeled.open_dataset(path)["labels"].attrs["class_names"] == ["a"]
 
 
 def test_a_folder_becomes_records_as_it_is_encoded(tmp_path: Path) -> None:

@@ -250,7 +250,8 @@ def attrs_of(
             continue
         if not refers_to:
             fill = text in FILLS and isinstance(value, bytes)  # one of the values, so no text
-            values[text] = value if fill else plain_value(value, scalars=scalars)
+            single = scalars and text != "class_names"  # a list, however many there are
+            values[text] = value if fill else plain_value(value, scalars=single)
     return values
 
 
