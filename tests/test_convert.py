@@ -135,6 +135,27 @@ def test_a_folder_of_numpy_files(tmp_path: Path) -> None:
         labeled.convert(folder, tmp_path / "b.hdf5")
 
 
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_a_list_keeps_its_order_and_a_glob_that_of_the_numbers(tmp_path: Path, ending: str) -> None:
+    names = [f"o_{k}.{ending}" for k in (10, 9, 0)]
+    paths = [str(tmp_path / name) for name in names]
+    for path, values in zip(paths, ([1, 2], [5], [3, 4]), strict=True):
+        if ending == "npy":
+            np.save(path, np.array(values))
+        else:
+            pytest.importorskip("pyarrow")
+            pd.DataFrame({"o": values}).to_parquet(path)
+    target, rules = str(tmp_path / "a.hdf5"), {"train": "0:2", "test": "2:5"}
+    ds = check(labeled.convert(paths, target, split=rules), {"o": [1, 2, 5, 3, 4]})
+    assert ds.split("train")["o"].values.tolist() == [1, 2]
+    labeled.convert(str(tmp_path / f"o_*.{ending}"), target, overwrite=True)
+    check(target, {"o": [3, 4, 5, 1, 2]})
+    for given, rows in ((paths, [1, 2, 5, 3, 4]), (sorted(paths), [3, 4, 5, 1, 2])):
+        done = CliRunner().invoke(main, ["convert", *given, target, "--overwrite"])
+        assert done.exit_code == 0, done.output
+        check(target, {"o": rows})
+
+
 FRAME = pd.DataFrame(
     {
         "a": [1, 2, 3],

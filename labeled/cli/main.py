@@ -30,6 +30,7 @@ from labeled.cli.showing import head, info
 from labeled.dataset.files import find_files
 from labeled.display.text import count_words
 from labeled.errors import LabeledError, LabeledWarning
+from labeled.formats.format import natural
 from labeled.writing.splits import ORDERS, rules_of_words
 
 
@@ -144,6 +145,8 @@ def convert(
     """
     paths = [origin, target, *itertools.takewhile(lambda word: "=" not in word, more)]
     *origins, target = paths
+    if origins == sorted(origins):  # as the shell leaves a glob, with x_10.npy before x_2.npy
+        origins.sort(key=natural)
     rules = rules_of_words([*params["split"], *more[len(paths) - 2 :]])
     opened = {**params["opened"], **resize_of(params["resize"])}
     options = opt.given(ctx, "origin", "target", "more", "split", "opened", "resize", "as_json")

@@ -7,9 +7,9 @@ unpacked into a temporary folder; pickled objects are refused, since reading the
 anything.
 
 What is called alike but for a number (``x_0.npy``, ``x_1.npy``, ...) is one source, joined along
-the rows in the order of the numbers. Arrays whose names or folders name splits (``train_x.npy`` and
-``test_x.npy``, ``train/x.npy`` and ``test/x.npy``) become these. Files of tables have the same
-columns and are joined column by column.
+the rows: in the order of a list, and of a folder or a glob in that of the numbers. Arrays whose
+names or folders name splits (``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and
+``test/x.npy``) become these. Files of tables have the same columns and are joined column by column.
 """
 
 from __future__ import annotations
@@ -99,9 +99,10 @@ def convert(
     origin : path or paths, xarray.Dataset, pandas.DataFrame, labeled.Dataset, mapping of arrays
         Paths: all that :func:`labeled.open_dataset` opens (HDF5, netCDF-4, zarr, CSV, IDX, record
         files), a folder of pictures by class, ``.parquet``, ``.npy`` and ``.npz`` (pictures are
-        copied, and archives unpacked, beside the target meanwhile). Several ``.npy`` files (a
-        list, a folder, a glob) that are named after splits, or lie in folders that are, become
-        these: ``train_x.npy`` and ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
+        copied, and archives unpacked, beside the target meanwhile). A list keeps its order; files
+        of a folder or a glob follow the numbers in their names. Several ``.npy`` files that are
+        named after splits, or lie in folders that are, become these: ``train_x.npy`` and
+        ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
     target : path
         A labelled HDF5 file, unless it ends in ``.rec``. For other kinds of files see
         ``open_dataset(...).to_xarray()``.
@@ -420,7 +421,7 @@ def _of_files(paths: list[str], asked: _ConvertOptions) -> _Origin | None:
         stamp_of(path)  # refuses what is not there, and pipes, which would block
         if path.lower().endswith(".npz"):
             return _of_npz(path, asked)
-    files = sorted(_files(paths), key=natural)
+    files = [file for one in paths for file in _files(one)]
     endings = {os.path.splitext(one)[1].lower() for one in files}
     if endings == {".npy"}:
         return _of_npy(files)
@@ -448,21 +449,19 @@ def _of_pictures(path: str, names: Sequence[str], asked: _ConvertOptions) -> _Or
     return _Origin("pictures", found.sources(images), splits=found.splits or None)
 
 
-def _files(paths: Sequence[str]) -> list[str]:
-    """Return the files of paths; of a folder its own, or else those of folders named after splits.
+def _files(path: str) -> list[str]:
+    """Return a file, or those of a glob or a folder in the order of the numbers in their names.
 
-    Files whose names begin with a dot or an underscore are notes of programs, and left aside.
+    Those of a folder are its own, or else those of folders named after splits. Files whose names
+    begin with a dot or an underscore are notes of programs, and left aside.
     """
-    found: list[str] = []
-    for path in paths:
-        if os.path.isdir(path):
-            inside = [os.path.join(path, name) for name in os.listdir(path)]
-            splits = [one for one in inside if os.path.basename(one).lower() in SPLITS]
-            own = filter(os.path.isfile, inside)
-            found += list(own) or _files([*filter(os.path.isdir, splits)])
-        else:
-            found += [path] if os.path.exists(path) else glob.glob(path, recursive=True)
-    return [path for path in found if os.path.basename(path)[0] not in "._"]
+    found = [path] if os.path.exists(path) else glob.glob(path, recursive=True)
+    if os.path.isdir(path):
+        inside = [os.path.join(path, name) for name in os.listdir(path)]
+        splits = [one for one in inside if os.path.basename(one).lower() in SPLITS]
+        found = [*filter(os.path.isfile, inside)]
+        found = found or [file for one in filter(os.path.isdir, splits) for file in _files(one)]
+    return sorted((one for one in found if os.path.basename(one)[0] not in "._"), key=natural)
 
 
 def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
