@@ -156,6 +156,25 @@ def test_a_list_keeps_its_order_and_a_glob_that_of_the_numbers(tmp_path: Path, e
         check(target, {"o": rows})
 
 
+def test_data_of_another_kind_in_a_folder_is_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    labeled.write(folder / "a.hdf5", {"x": np.arange(3)})
+    for name in ("README", "README.md", "notes.txt", "about.json", ".hidden.npy", "_old.parquet"):
+        (folder / name).write_text("words")
+    labeled.open_dataset(folder)  # none of these is worth a warning
+    np.save(folder / "x.npy", np.zeros(2))
+    (folder / "a.csv").write_text("u,v\n1,2\n3,4\n")
+    said = r"'a.csv', 'x.npy' beside the HDF5 of '.*mixed' are left out"
+    for read in (labeled.open_dataset, lambda where: labeled.convert(where, tmp_path / "b.hdf5")):
+        with pytest.warns(labeled.LabeledWarning, match=said) as warned:
+            read(folder)
+        assert len(warned) == 1
+    check(tmp_path / "b.hdf5", {"x": np.arange(3)})
+    labeled.open_dataset(folder / "*.hdf5")
+    labeled.open_dataset(folder, format="hdf5")
+
+
 FRAME = pd.DataFrame(
     {
         "a": [1, 2, 3],

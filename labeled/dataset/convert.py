@@ -231,8 +231,8 @@ class _ConvertOptions:
         """Open files, with values as they are stored, unless files store them differently."""
         own = {"sources": self.names, "columns": self.columns, **self.opened}
         own = {name: value for name, value in own.items() if value is not None}
-        opened = partial(open_dataset, path, dims=self.dims, example_dim=self.example_dim, **own)
-        paths = find_files(path)
+        paths = find_files(path, own.get("format"))
+        opened = partial(open_dataset, paths, dims=self.dims, example_dim=self.example_dim, **own)
         found = registry.common_format(paths, own.get("format"))
         if self.decoded or "decode_cf" in own or "decode_cf" not in found.accepts:
             return opened()

@@ -50,6 +50,8 @@ Names = tuple[str, ...]
 Stamp = tuple[int, int]  # size and time of a file
 Stamps = tuple[Stamp | None, ...]
 
+CONVERTED = (".npy", ".npz", ".parquet", ".pq")  # what labeled.convert takes besides
+
 
 class Mark(NamedTuple):
     """What one file, or one of its groups, was when it was opened."""
@@ -165,7 +167,7 @@ def find_files(path: Path | Iterable[Path], format: str | None = None) -> Names:
 
     A leading ``~`` is the home folder; addresses (``s3://``) stay as they are. Of a folder come
     the files of one format: of `format`, else of the first one known that any of them is named
-    after.
+    after; a warning names other data that lies beside them.
 
     Raises
     ------
@@ -221,9 +223,21 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
         found = {name for name in names if one.claims(name)}
         if found:  # a file that is there unpacked too is meant once
             twice = {name for name in found if name.endswith(".gz") and name[:-3] in found}
+            rest = sorted(map(os.path.basename, names - found)) if format is None else ()
+            left = [name for name in rest if name[0] not in "._" and _is_data(name)]
+            if left:
+                words = f"{listed(left)} beside the {one.title} of {folder!r} are left out"
+                warn(f"{words}; name the files that are meant, or pass format={one.name!r}")
             return sorted(found - twice, key=one.order)
     endings = "" if format is None else f" (endings: {', '.join(formats[0].suffixes)})"
     raise FileFormatError(f"folder {folder!r} {describe_folder(folder)}{endings}")
+
+
+def _is_data(name: str) -> bool:
+    """Whether a file beside those of another kind is likely to be data, and no note (.txt)."""
+    known = any(one.claims(name) for one in all_formats())
+    ending = name.lower().removesuffix(".gz")
+    return ending.endswith(CONVERTED) or (known and not ending.endswith(".txt"))
 
 
 def _check_listed(path: Any) -> None:
