@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,34 @@ FRAME = pd.DataFrame(
         "when": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]),
     }
 )
+
+
+DAYS = pd.date_range("2020-01-01", periods=3)
+INDEXES = {
+    "'time'": DAYS.rename("time"),
+    "of datetime64": DAYS,
+    "'a', 'b'": pd.MultiIndex.from_arrays([list("xyz"), [1, 2, 3]], names=["a", "b"]),
+    "'id'": pd.RangeIndex(3, name="id"),
+    "of object": pd.Index(list("xyz"), dtype=object),
+    "": pd.Index([4, 7, 1]),
+}
+
+
+@pytest.mark.parametrize("said", INDEXES)
+@pytest.mark.parametrize("way", ["write", "batches", "convert"])
+def test_an_index_that_is_left_out_is_reported(tmp_path: Path, way: str, said: str) -> None:
+    frame = pd.DataFrame({"x": [1, 2, 3]}, INDEXES[said])
+    given = [frame[:2], frame[2:]] if way == "batches" else frame
+    target = tmp_path / "a.hdf5"
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        made = labeled.convert(given, target) if way == "convert" else labeled.write(target, given)
+    check(made, {"x": [1, 2, 3]})
+    assert len(found) == bool(said)
+    for one in found:
+        assert (one.category, one.filename) == (labeled.LabeledWarning, __file__)
+        words = rf"the index {said}\S* of the table is left out; .*reset_index"
+        assert re.match(words, str(one.message))
 
 
 @pytest.mark.parametrize("way", ["frame", "parquet", "folder"])

@@ -377,6 +377,7 @@ def _origin(given: Any, asked: _ConvertOptions) -> _Origin:
     if isinstance(given, Dataset):
         return _Origin("labeled", given)
     if tables.is_frame(given):
+        tables.warn_of_index(given)
         return _Origin("table", tables.frame_sources(given, asked.columns))
     if isinstance(given, Mapping):
         return _Origin("arrays", dict(given))

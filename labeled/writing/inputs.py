@@ -252,6 +252,8 @@ def inputs_of(
     elif isinstance(sources, xr.Dataset):
         whole, attrs = _with_axes(sources), sources.attrs
     elif tables.is_frame(sources):
+        if not before:  # batches after the first, or rows to append, lose no more
+            tables.warn_of_index(sources)
         whole = tables.frame_sources(sources)
     elif isinstance(sources, Mapping):
         whole = sources

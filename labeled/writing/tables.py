@@ -19,7 +19,7 @@ import xarray as xr
 from dask.delayed import delayed
 
 from labeled._optional import extra_module
-from labeled.errors import ArrayError, FileFormatError, check_known
+from labeled.errors import ArrayError, FileFormatError, check_known, listed, warn
 from labeled.formats.header import first_rounded
 from labeled.formats.region import Array
 
@@ -62,6 +62,14 @@ def frame_sources(frame: Any, columns: Mapping[str, Sequence[str]] | None = None
     _check_different("the table", names)
     arrays = {name: frame_column(name, frame.iloc[:, at]) for at, name in enumerate(names)}
     return grouped(arrays, columns)
+
+
+def warn_of_index(frame: Any) -> None:
+    """Report an index that says more than the number of a row; only columns become sources."""
+    names = [name for name in frame.index.names if name is not None]
+    if len(frame) and (names or frame.index.nlevels > 1 or frame.index.dtype.kind not in "iu"):
+        what = listed(names) if names else f"of {frame.index.dtype}"
+        warn(f"the index {what} of the table is left out; df.reset_index() makes columns of it")
 
 
 def frame_column(name: str, column: Any) -> Array:

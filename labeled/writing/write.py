@@ -98,11 +98,12 @@ def write(
         rows, say) is computed again for each group of blocks, so `persist` it first. An iterable
         gives batches ``{name: array}``, or DataFrames, of any number of rows, and may use the
         memory of one for the next. A labeled.Dataset gives its selected rows, and its splits if all
-        rows are selected. A DataFrame gives its columns; single values in an xarray.Dataset are
-        left out. Times are stored as nanoseconds
-        with CF attributes, those of a time zone in UTC; texts, and bytes in object arrays, as UTF-8
-        texts of any length. Examples of different shapes are a :class:`labeled.Ragged`, a list of
-        arrays, or an object array of them; batches take only the last two.
+        rows are selected. A DataFrame gives its columns, not its index (``reset_index()`` makes
+        columns of it); single values in an xarray.Dataset are left out. Times are stored as
+        nanoseconds with CF attributes, those of a time zone in UTC; texts, and bytes in object
+        arrays, as UTF-8 texts of any length. Examples of different shapes are a
+        :class:`labeled.Ragged`, a list of arrays, or an object array of them; batches take only
+        the last two.
     splits : mapping of split to rows, optional
         ``{"train": (0, 90), "test": slice(90, None)}``; rows are ``(start, stop)``, a slice
         or range, a list of integers or a boolean mask, or a mapping of source to these.
