@@ -141,6 +141,23 @@ def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
     assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)
 
 
+@pytest.mark.parametrize("target", ["o.hdf5", "o.rec"])
+def test_frames_after_the_first_are_reported(tmp_path: Path, target: str) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "in").mkdir()
+    frames = [image.new("RGB", (6, 5), colour) for colour in ("red", "green", "blue")]
+    for name in ("a.gif", "b.tif", "c.webp", "d.png"):
+        frames[0].save(tmp_path / "in" / name)
+    labeled.convert(tmp_path / "in", tmp_path / target)
+    for name in ("1.gif", "2.tif", "3.webp"):
+        frames[0].save(tmp_path / "in" / name, save_all=True, append_images=frames[1:])
+    said = r"^3 of the pictures, such as '1.gif', have several frames or pages: the first is taken"
+    with pytest.warns(labeled.LabeledWarning, match=said) as warned:
+        labeled.convert(tmp_path / "in", tmp_path / target, overwrite=True)
+    assert [one.filename for one in warned] == [__file__]
+    assert labeled.open_dataset(tmp_path / target).n_rows == 7
+
+
 def test_no_pictures_make_an_empty_file_of_records(tmp_path: Path) -> None:
     none = {"images": np.zeros((0, 4, 4), "u1")}
     made = labeled.write(tmp_path / "a.hdf5", none, dims={"images": ("batch", "height", "width")})

@@ -262,6 +262,15 @@ def picture_head(data: Data) -> PictureHead:
     return PictureHead(kind_of(data) or "picture", height, width, channels, turn).checked()
 
 
+def has_more_frames(data: Data) -> bool:
+    """Whether a picture (GIF, TIFF, WebP) has frames or pages after the first, which is decoded."""
+    with contextlib.suppress(EOFError, OSError, SyntaxError, ValueError, struct.error):
+        if head_of(data) is None:
+            with pillow().open(io.BytesIO(data)) as image:
+                return bool(getattr(image, "is_animated", False))
+    return False
+
+
 # decoding
 
 

@@ -30,7 +30,7 @@ from labeled.dims import role_of
 from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, FileFormatError, OptionError, ReadError, did_you_mean, warn
 from labeled.formats.format import SPLITS
-from labeled.formats.pictures import PictureError, picture_head
+from labeled.formats.pictures import PictureError, has_more_frames, picture_head
 from labeled.formats.recordio import Decoding
 from labeled.formats.recordio.writing import write_records
 from labeled.formats.region import Array
@@ -70,7 +70,8 @@ class PictureFiles:
         return sources
 
     def encoded(self, advance: Advance) -> Iterator[bytes]:
-        """Yield the files as they are; each must be a picture."""
+        """Yield the files as they are; each must be a picture, and more frames are reported."""
+        more: list[str] = []
         for row, path in enumerate(self.paths):
             try:
                 with open(os.path.join(self.folder, path), "rb") as file:
@@ -78,8 +79,12 @@ class PictureFiles:
                 picture_head(data)
             except (OSError, PictureError) as error:
                 raise self.bad(row, str(error)) from error
+            more += [path] if has_more_frames(data) else []
             yield data
             advance(len(data))
+        if more:
+            words = f"{len(more):,} of the pictures, such as {more[0]!r}, have several frames or"
+            warn(f"{words} pages: the first is taken; save the others as files of their own")
 
     def bad(self, row: int, why: str) -> FileFormatError:
         """Return an error that names a picture."""
