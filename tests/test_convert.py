@@ -354,6 +354,20 @@ def test_files_of_xarray(tmp_path: Path, kind: str) -> None:
         labeled.convert(origin, tmp_path / "no", example_dim="x")
 
 
+@pytest.mark.parametrize("kind", ["csv", "hdf5", "zarr"])
+def test_the_kind_of_an_origin_that_opens_is_its_format(tmp_path: Path, kind: str) -> None:
+    origin = tmp_path / f"in.{kind}"
+    if kind == "csv":
+        origin.write_text("u,v\n1,2\n3,4\n")
+    elif kind == "hdf5":
+        labeled.write(origin, {"u": np.arange(3)})
+    else:
+        pytest.importorskip("zarr")
+        xr.Dataset({"u": ("t", [1, 2])}).to_zarr(origin, consolidated=False, zarr_format=2)
+    made = labeled.open_dataset(labeled.convert(origin, tmp_path / "o.hdf5"))
+    assert json.loads(made.attrs["labeled_provenance"]) == {"from": origin.name, "kind": kind}
+
+
 def test_another_labelled_file_gets_other_splits(tmp_path: Path) -> None:
     rows = {"x": np.arange(10), "g": np.arange(10) // 2}
     first = labeled.write(tmp_path / "a", rows, {"old": (0, 5)})

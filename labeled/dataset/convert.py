@@ -195,7 +195,7 @@ def convert(
             by = {name: _said(one, "values") for name, one in labels.items()}
             provenance |= {"split": rules, "seed": seed, **by}
         provenance |= written.provenance or {}
-        if found.kind == "labeled":  # its sources were opened with the names of dims=
+        if isinstance(found.sources, Dataset):  # its sources were opened with the names of dims=
             written = replace(written, dims=None)
         options = vars(replace(written, provenance=provenance))
         return write(target, found.sources, splits, **options)
@@ -255,7 +255,7 @@ class _Origin:
     Parameters
     ----------
     kind : str
-        "npz", "parquet", ...; "labeled" for a Dataset.
+        "npz", "parquet", ..., or the format of files that are opened; "labeled" for a Dataset.
     name : str
         Of the file or folder; empty for what is in memory.
     listed : pictures that become records as they are encoded, optional
@@ -279,7 +279,8 @@ class _Origin:
 
 def _chosen(found: _Origin, asked: _ConvertOptions, only: str | Sequence[str] | None) -> _Origin:
     """Return the splits and the sources that are wanted, once options are checked."""
-    if found.kind != "labeled" or not found.name:  # files that are opened have checked theirs
+    is_opened = isinstance(found.sources, Dataset) and found.name != ""
+    if not is_opened:  # files that are opened have checked theirs
         given: list[tuple[str, Any, tuple[str, ...]]]
         given = [(option, value, ("pictures",)) for option, value in asked.opened.items()]
         given.append(("columns", asked.columns, ("table", "parquet")))
@@ -399,7 +400,8 @@ def _of_paths(paths: list[str], asked: _ConvertOptions) -> _Origin:
     except OSError as error:
         raise unreadable(error.filename or paths[0], error) from error
     if found is None:
-        found = _Origin("labeled", asked.dataset(paths))
+        dataset = asked.dataset(paths)
+        found = _Origin(dataset.files.options.format or "", dataset)
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
     return replace(found, name=os.path.basename(paths[0]) + more if paths else "")
 
