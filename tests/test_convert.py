@@ -300,6 +300,21 @@ def test_times_with_a_zone_are_those_of_utc(tmp_path: Path, unit: str) -> None:
     check(labeled.write(tmp_path / "u.hdf5", pd.DataFrame({"when": times})), {"when": expected})
 
 
+@pytest.mark.parametrize("zones", [("Europe/Paris", None), (None, "UTC"), ("UTC", "Asia/Tokyo")])
+def test_times_with_and_without_a_zone_are_not_joined(tmp_path: Path, zones: Any) -> None:
+    pytest.importorskip("pyarrow")
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, zone in zip(paths, zones, strict=True):
+        times = pd.date_range("2024-03-31", periods=2, tz=zone)
+        pd.DataFrame({"when": times}).to_parquet(path)
+    if None not in zones:  # both say what they are in UTC
+        assert labeled.open_dataset(labeled.convert(paths, tmp_path / "o.hdf5")).n_rows == 4
+        return
+    with pytest.raises(ArrayError, match=r"'when' of '.*a.parquet' has .* zone, and '.*b.parquet'"):
+        labeled.convert(paths, tmp_path / "o.hdf5")
+    assert not (tmp_path / "o.hdf5").exists()
+
+
 @pytest.mark.slow
 def test_parquet_is_read_some_row_groups_at_a_time(tmp_path: Path) -> None:
     arrow = pytest.importorskip("pyarrow")

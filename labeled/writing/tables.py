@@ -212,18 +212,25 @@ def _column(files: Mapping[str, Any], name: str) -> Any:
             read = (_read(path, name, group) for path, group in groups)
             return [np.asarray(row) for group in read for row in group.to_numpy(False)]
         width = (kind.list_size,) if types.is_fixed_size_list(kind) else ()
-        dtype = _dtype(_where(path, name), kind.value_type if width else kind)
+        kind = kind.value_type if width else kind
+        dtype, in_utc = _dtype(_where(path, name), kind), getattr(kind, "tz", None) is not None
         if dtype.kind in "iub" and not width and _has_nulls(path, file, name):
             dtype = np.dtype(np.float64)
-        dtypes[path] = dtype, width
-    first, width = next(iter(dtypes.values()))
-    for path, (dtype, other) in dtypes.items():
+        dtypes[path] = dtype, width, in_utc
+    base, (first, width, was_in_utc) = next(iter(dtypes.items()))
+    for path, (dtype, other, in_utc) in dtypes.items():
+        if dtype.kind == first.kind == "M" and in_utc != was_in_utc:
+            zones = ("without", "with") if in_utc else ("with", "without")
+            raise ArrayError(
+                f"{_where(base, name)} has times {zones[0]} a time zone, and {path!r} {zones[1]} "
+                f"one; give all the same (pandas' tz_localize), or convert them one by one"
+            )
         if other != width or (dtype != first and not {dtype.kind, first.kind} <= {*"iuf"}):
             raise ArrayError(
                 f"{_where(path, name)} has rows of {dtype} {other}, and in the first file they are "
                 f"of {first} {width}; convert them one by one"
             )
-    dtype, blocks = np.result_type(*(dtype for dtype, _ in dtypes.values())), []
+    dtype, blocks = np.result_type(*(dtype for dtype, _, _ in dtypes.values())), []
     for path, group in groups:
         n = files[path].metadata.row_group(group).num_rows
         values = delayed(_values, pure=False)(path, name, group, dtype, width)
