@@ -177,6 +177,23 @@ def test_data_of_another_kind_in_a_folder_is_reported(tmp_path: Path) -> None:
     labeled.open_dataset(folder, format="hdf5")
 
 
+def test_val_is_the_split_valid_and_parquet_has_splits_only_where_given(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    for name, n in (("train", 3), ("val", 2)):
+        for kind in ("arrays", "tables"):
+            (tmp_path / kind / name).mkdir(parents=True)
+        np.save(tmp_path / "arrays" / name / "x.npy", np.full(n, n))
+        pd.DataFrame({"x": [n] * n}).to_parquet(tmp_path / "tables" / name / "x.parquet")
+    ds = labeled.open_dataset(labeled.convert(tmp_path / "arrays", tmp_path / "a.hdf5"))
+    assert {name: by["x"] for name, by in ds.splits.items()} == {"train": 3, "valid": 2}
+    ds = labeled.open_dataset(labeled.convert(tmp_path / "tables", tmp_path / "t.hdf5"))
+    assert set(ds.splits) <= {"all"}
+    paths = [tmp_path / "tables" / name / "x.parquet" for name in ("val", "train")]
+    rules = {"valid": "0:2", "train": "rest"}
+    ds = labeled.open_dataset(labeled.convert(paths, tmp_path / "s.hdf5", split=rules))
+    assert ds.split("valid")["x"].values.tolist() == [2, 2]
+
+
 FRAME = pd.DataFrame(
     {
         "a": [1, 2, 3],

@@ -102,7 +102,9 @@ def convert(
         copied, and archives unpacked, beside the target meanwhile). A list keeps its order; files
         of a folder or a glob follow the numbers in their names. Several ``.npy`` files that are
         named after splits, or lie in folders that are, become these: ``train_x.npy`` and
-        ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``.
+        ``test_x.npy``, ``train/x.npy`` and ``test/x.npy``; so do folders of pictures,
+        ``train/cat/1.jpg``. ``val`` and ``validation`` become the split ``valid``, ``training``
+        ``train``, ``testing`` ``test``. Parquet files get no splits so: give `split`.
     target : path
         A labelled HDF5 file, unless it ends in ``.rec``. For other kinds of files see
         ``open_dataset(...).to_xarray()``.
