@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,58 @@ def test_files_are_joined_by_the_names_of_their_columns(tmp_path):
 )
 def test_what_is_not_said_is_guessed(tmp_path, name, text, expected):
     assert values_of(put(tmp_path / name, text)) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "country,2019,2020\nDE,1,2\nFR,3,4\n",
+        ",2019,2020,2021\nDE,1.5,2,\nFR,3,4,5\n",
+        "id,0,1\n5,0,1\n6,1,2\n",
+        "id,name,2019\n5,DE,1\n",
+        "x,1\n2,?\n3,\n",
+        pd.DataFrame(np.ones((3, 4))).to_csv(index=False),
+        pd.DataFrame(np.ones((3, 2), int)).to_csv(),
+        pd.DataFrame(np.arange(12).reshape(3, 4)).to_csv(),
+        pd.DataFrame(np.arange(40).reshape(4, 10) ** 2).to_csv(index=False),
+        pd.DataFrame(np.arange(12).reshape(3, 4), list("abc"), range(1990, 1994)).to_csv(),
+    ],
+)
+def test_numbers_that_name_columns_are_no_values(tmp_path, text):
+    names = text.splitlines()[0].split(",")
+    found = labeled.open_dataset(put(tmp_path / "a.csv", text), columns="separate")
+    assert {*found.sources} == {name or "column_0" for name in names}
+    assert found.n_rows == text.count("\n") - 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("0,1,2\n3,4,5\n", False),
+        ("0,1,2,3,4\n1,0,2,3,4\n9,9,9,9,9\n", True),
+        ("0,1,2,3,4\n0,2,4,6,8\n", False),
+        ("0 1\n0 2\n1 2\n", True),  # edges of a graph
+        ("0,1,2\n0.5,0.9,2\n", True),
+        ("2019,2020\n5,6\n", True),
+        ("2019,2020,2021\n2018,2020,2031\n", False),
+        ("DE,2019,7\nFR,3,4\n", False),
+        ("a,0,1\nb,1,0\nc,1,1\n", False),
+        ("?,5\n1,6\n", False),
+        ("NA,5\n1,6\n", False),
+        (",5,6\n1,6,7\n", False),
+        ("5kg,1\n2,3\n", False),
+        ("0,1,5\n2,3,5\n", False),
+        ("0,1,2,3,4,5\n", False),
+    ],
+)
+def test_values_are_no_names(tmp_path, text, is_told):
+    path = put(tmp_path / "a.csv", text)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        assert labeled.open_dataset(path).n_rows == text.count("\n")
+    assert ["header=True" in str(one.message) for one in told] == [True] * is_told
+    assert labeled.open_dataset(path, header=True).n_rows == text.count("\n") - 1
+    assert labeled.open_dataset(path, header=False).n_rows == text.count("\n")
 
 
 @pytest.mark.parametrize(
@@ -509,6 +562,10 @@ def test_each_column_is_converted_alone_where_that_is_asked_for(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file without room")
+def test_numbers_that_come_twice_name_nothing(tmp_path: Path) -> None:
+    assert labeled.open_dataset(put(tmp_path / "a.csv", "a,1,1\n2,3,4\n")).n_rows == 2
+
+
 def test_no_room_to_unpack_is_an_error_that_says_where(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n"))
     (tmp_path / "full").touch()

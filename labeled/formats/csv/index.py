@@ -1,7 +1,8 @@
 """How a text is written: its options, what its beginning tells, and an index of its rows.
 
 The delimiter and the header are guessed from the first rows: the delimiter that cuts them into
-the most fields, equally many in each row, wins; a first row without a number names the columns.
+the most fields, equally many in each row, wins; a first row without a number names the columns, and
+so does one with numbers that are unlike the values below.
 
 A line end ends a row unless it is quoted. The index is built in one pass and keeps where every
 so-many-th row begins, eight bytes for about half a mebibyte of text. To read a row, its block is
@@ -19,14 +20,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from labeled._optional import extra_module
 from labeled._validation import check_fields, integer
-from labeled.errors import FileFormatError, LoaderError
+from labeled.errors import FileFormatError, LoaderError, listed, warn
 from labeled.formats.bytesource import contents, open_bytes
 from labeled.formats.header import TEXT, FileStamp
 from labeled.formats.region import Array, Ints
@@ -58,6 +59,8 @@ MAX_ROW_BYTES = 8 * 1024 * 1024
 CANDIDATES = ",\t;|"
 _ROW = re.compile(r"Row #(\d+): ")
 _FIELD = re.compile(r"(?s)In CSV column #(\d+): (?:CSV )?(.*)")
+_NAME = re.compile(r"\D*[^\W\d_]")  # letters before any digit
+_YEAR = re.compile(r"(1[89]|20)\d\d")
 _BOM = b"\xef\xbb\xbf"
 _BLANKS, _EDGES = re.compile(rb"[ \t]+"), re.compile(rb"(?m)^ | (?=\r?$)")
 
@@ -81,8 +84,9 @@ class TextOptions:
         default it is guessed from the first lines.
     header : bool, optional
         Whether the first line names the columns. By default it does if none of its fields is
-        a number. A last column without name and values, made by a delimiter that ends the lines,
-        is left out.
+        a number, if it has a word above numbers, or if its numbers count columns (0, 1, 2 and so
+        on, or years) as other lines do not; a warning says where it might. A last column without
+        name and values, made by a delimiter that ends the lines, is left out.
     names : sequence of str, optional
         Names of all columns, instead of those in the file.
     labels : column or list of columns, optional
@@ -377,16 +381,17 @@ def read_dialect(stamp: FileStamp, options: TextOptions) -> Dialect:
             f"{file} has more than the {MAX_COLUMNS:,} columns that are parsed; write such values "
             "with labeled.write, or as .npy"
         )
-    rows = dialect.fields(some) or dialect.fields(first)
+    rows = [[*map(str.strip, row)] for row in dialect.fields(some) or dialect.fields(first)]
     if not rows:
         raise FileFormatError(
             f"the first row of {stamp.path!r} is not {options.encoding.upper()}: {first[:40]!r}; "
             "pass encoding='latin-1', 'cp1252' or whatever it is"
         )
-    header, words = options.header, [field.strip() for field in rows[0]]
+    header, words = options.header, rows[0]
     if header is None:
-        has_numbers = any(_is_number(word, options.decimal) for word in words)
-        header = any(words) and not has_numbers and (len(rows) > 1 or len(words) > 1)
+        header = any(words) and (len(rows) > 1 or len(words) > 1)
+        if header and any(_is_number(word, options.decimal) for word in words):
+            header = min(len(words), len(rows)) > 1 and _is_header(stamp.path, *rows, given=options)
     names = options.names
     if names is None:
         names = tuple((word if header else "") or f"column_{i}" for i, word in enumerate(words))
@@ -419,6 +424,49 @@ def _guess_delimiter(dialect: Dialect, path: str, text: bytes) -> Dialect:
         return best
     fields = (each for each in rows[-1] if each not in given.missing)
     return blanks if all(_is_number(each, given.decimal) for each in fields) else best
+
+
+def _is_header(path: str, words: list[str], *below: list[str], given: TextOptions) -> bool:
+    """Whether a first row with numbers names the columns: by words above numbers, or by counting.
+
+    Columns are counted from 0 or by years, unlike rows below; few of them could be values, too.
+    """
+    if max(Counter(filter(None, words)).values()) > 1:
+        return False
+    held = [[e for e in column if e not in given.missing] for column in zip(*below, strict=True)]
+    for word, column in zip(words, held, strict=True):
+        is_name = word not in given.missing and _NAME.match(word) and column
+        if is_name and all(_is_number(each, given.decimal) for each in column):
+            return True
+    if not words[0] and held[0] == _numbers(0, len(below)):  # pandas numbers rows
+        return True
+    at = [i for i, word in enumerate(words) if _is_number(word, given.decimal)]
+    first, n, n_counted = words[at[0]], len(at), len(at) + (not words[0])
+    by_year = _YEAR.fullmatch(first) is not None
+    if not (by_year or first == "0") or [words[i] for i in at] != _numbers(int(first), n):
+        return False
+    under = [[row[i] for i in at] for row in below]
+    alike = [any(map(_YEAR.fullmatch, row)) if by_year else _counts(row) for row in under]
+    n_sure = n_counted + any(held[i] and not any(map(str.isdecimal, held[i])) for i in at)
+    if not any(alike) and (n > 1 and len(words) > 2 if by_year else n_sure > 4):
+        return True
+    if not all(alike) and (by_year or n_counted == len(words)):
+        warn(
+            f"the first row of {path!r}, {listed(words, 4)}, is read as values; pass header=True "
+            "if it names the columns, or header=False if not"
+        )
+    return False
+
+
+def _numbers(first: int, n: int) -> list[str]:
+    return [str(i) for i in range(first, first + n)]
+
+
+def _counts(fields: list[str]) -> bool:
+    """Whether fields are whole numbers, evenly apart in some order."""
+    whole = sorted(int(one) for one in fields if re.fullmatch(r"\d{1,9}", one))
+    steps = {b - a for a, b in pairwise(whole)}
+    return len(whole) == len(fields) and len(steps) == 1 and 0 < max(steps) < len(fields)
 
 
 def _is_number(field: str, decimal: str) -> bool:
