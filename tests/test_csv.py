@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -341,6 +342,20 @@ def test_integers_are_never_rounded_unasked(tmp_path, large):
     with pytest.raises(ReadError, match=r"line 2 of .* would round; .*dtype={'id': 'str'}"):
         labeled.open_dataset(gaps, columns="separate")["id"].load()
     assert values_of(gaps, dtype={"id": str})["id"] == [str(large), "", "8"]
+
+
+@pytest.mark.parametrize("options", [{}, {"columns": "separate"}, {"columns": {"f": ["id", "v"]}}])
+def test_the_advice_for_integers_that_would_be_rounded_helps(tmp_path, options):
+    path = put(tmp_path / "a.csv", "id,v\n9007199254740993,1\n,2\n")
+    source = "f" if "f" in options.get("columns", ()) else "id"
+    with pytest.raises(ReadError, match="would round") as told:
+        labeled.open_dataset(path, **options)[source].load()
+    advised = {"columns": re.findall(r"columns='(\w+)'", str(told.value))[0]}
+    dtypes = re.findall(r"dtype={'id': '(\w+)'}", str(told.value))
+    assert dtypes == ["str", "float64"]
+    text, rounded = (values_of(path, **advised, dtype={"id": dtype})["id"] for dtype in dtypes)
+    assert text == ["9007199254740993", ""]
+    assert rounded[0] == 2.0**53
 
 
 @pytest.mark.parametrize("large", [10**20 + 1, -(10**20) - 1, 2**64, "+9007199254740993"])

@@ -358,8 +358,8 @@ def _values(name: str, column: Any, dtype: np.dtype[Any], is_whole: bool) -> Arr
         raise RowError(
             at,
             f"column {name!r}: it holds {whole[at]}, which {dtype} would round; pass "
-            f"columns='separate', or dtype={{{name!r}: {str(dtype)!r}}} to have it rounded, or "
-            f"dtype={{{name!r}: 'str'}} to have text",
+            f"columns='separate' with dtype={{{name!r}: 'str'}} to have text, or with "
+            f"dtype={{{name!r}: {str(dtype)!r}}} to have it rounded",
         )
     values[column.is_null().to_numpy()] = np.nan
     return values
