@@ -215,6 +215,8 @@ def test_what_cannot_be_opened_is_said(tmp_path, monkeypatch):
     path = store(tmp_path / "x.zarr")
     with pytest.raises(UnknownNameError, match=r"'image', which is not in .*did you mean 'images'"):
         labeled.open_dataset(path, sources=["image"])
+    with pytest.raises(UnknownNameError, match=r"example_dim= names 'bacth'.* 'batch'\?"):
+        labeled.open_dataset(path, example_dim="bacth")
     with pytest.raises(FileFormatError, match=r"zarr cannot open group 'no' of .*x\.zarr"):
         labeled.open_dataset(path, group="no")
     broken = store(tmp_path / "b.zarr")

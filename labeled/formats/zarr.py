@@ -23,7 +23,7 @@ import numpy as np
 
 from labeled._optional import extra_module
 from labeled.dims import default_name
-from labeled.errors import FileChangedError, FileFormatError, warn
+from labeled.errors import FileChangedError, FileFormatError, check_known, warn
 from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import PACKED, cf_of
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
@@ -90,7 +90,10 @@ def _file_header(path: str, options: Options) -> FileHeader:
     for name in [name for name, header in headers.items() if not header.dims and name in every]:
         whole[name] = CALLED_LIKE_A_DIM
         del headers[name]
-    example_dim = options.example_dim or _example_dim(headers, arrays)
+    if (example_dim := options.example_dim) is None:
+        example_dim = _example_dim(headers, arrays)
+    else:
+        check_known("example_dim= names", [example_dim], every, f"a dim of store {path!r}")
     scales = frozenset(name for name, header in headers.items() if header.dims == (name,))
     along = {n for n in headers.keys() - scales if headers[n].dims[:1] == (example_dim,)}
     sources, unnamed = {}, {}
