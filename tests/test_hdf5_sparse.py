@@ -105,7 +105,11 @@ def test_values_that_come_twice_add_up(tmp_path, dtype):
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
-    [("indptr", 10**6, "rows end at value 1000000"), ("indices", 99, "a value lies in column 99")],
+    [
+        ("indptr", 10**6, "rows end at value 1000000"),
+        ("indices", 99, "a value lies in column 99 of 10"),
+        ("indices", -1, "a value lies in column -1 of 10"),
+    ],
 )
 def test_damage_is_named(tmp_path, name, value, words):
     path = write_anndata(tmp_path / "x.h5ad", dense_of(40, 10, "f4"))

@@ -266,8 +266,9 @@ class SparseReader(FileReader):
         for bands in groups_of(runs, self.chunk_rows):
             held, rows = self._begins[bands[:, :2]], rows_of(bands)
             values, columns = (read_rows(self._parts[role], held) for role in ("data", "indices"))
-            if len(columns) and not 0 <= int(columns.min()) <= int(columns.max()) < n_columns:
-                what = f"a value lies in column {int(columns.max())} of {n_columns}"
+            low, high = (int(columns.min()), int(columns.max())) if len(columns) else (0, -1)
+            if low < 0 or high >= n_columns:
+                what = f"a value lies in column {low if low < 0 else high} of {n_columns}"
                 raise self._damaged(f", rows {rows[0]} to {rows[-1]}: {what}", "indices")
             n_values = self._begins[rows + 1] - self._begins[rows]
             made = np.zeros((len(rows), n_columns), out.dtype)
