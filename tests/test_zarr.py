@@ -131,6 +131,24 @@ def test_what_xarray_wrote_is_opened_as_xarray_opens_it(tmp_path):
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
+def test_texts_are_texts(tmp_path, zarr_format):
+    texts, own = ["ä", "bcde", "", "f"], np.array(["yü", "", "zzz", "0"], object)
+    data = xr.Dataset(
+        {"fixed": (("batch", "k"), [texts[:2], texts[2:]] * 2), "own": ("batch", own)},
+        {"batch": [*"pqrs"], "k": ["left", "right"]},
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        data.to_zarr(tmp_path / "x.zarr", zarr_format=zarr_format)
+    ds = labeled.open_dataset(tmp_path / "x.zarr")
+    xr.testing.assert_equal(ds.to_xarray().load(), data.astype(object))
+    assert ds["fixed"].attrs == {}
+    assert ds.subset([3, 0])["own"].values.tolist() == ["0", "yü"]
+    again = labeled.open_dataset(labeled.convert(tmp_path / "x.zarr", tmp_path / "x.h5"))
+    assert again["fixed"].values.tolist() == data["fixed"].values.tolist()
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
 def test_values_that_xarray_calls_missing_are_missing(tmp_path, zarr_format):
     values = np.arange(12.0).reshape(4, 3)
     dims = ("time", "site")

@@ -27,7 +27,14 @@ from labeled.errors import FileChangedError, FileFormatError, check_known, warn
 from labeled.formats.bytesource import naming_rows
 from labeled.formats.cf import PACKED, cf_of
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import CALLED_LIKE_A_DIM, FileHeader, FileStamp, Filter, SourceHeader
+from labeled.formats.header import (
+    CALLED_LIKE_A_DIM,
+    TEXT,
+    FileHeader,
+    FileStamp,
+    Filter,
+    SourceHeader,
+)
 from labeled.formats.reader import (
     ByteRanges,
     FileReader,
@@ -41,12 +48,15 @@ from labeled.formats.region import Array, Ints, Region, box_of, outer_take
 # files that hold what zarr says of a group or an array
 MARKS = ("zarr.json", ".zgroup", ".zarray", ".zattrs", ".zmetadata")
 
+_ENCODED = np.vectorize(str.encode, otypes=[object])  # texts are bytes until they are handed out
+
 XARRAY_DIMS = "_ARRAY_DIMENSIONS"
 
 # what is asked of zarr at a time, at least a chunk: each call takes about a millisecond
 CALL_BYTES = 1 << 20
 
 KINDS = "?biufcSmMV"  # kinds of dtypes whose values are all of one size
+TEXTS = "UT"  # those of texts, which are read as texts of variable length
 
 
 def opened(path: str, group: str | None) -> Any:
@@ -83,7 +93,7 @@ def _file_header(path: str, options: Options) -> FileHeader:
     whole = {
         name: f"values of {array.dtype} are not read from zarr stores"
         for name, array in arrays.items()
-        if np.dtype(array.dtype).kind not in KINDS
+        if np.dtype(array.dtype).kind not in KINDS + TEXTS
     }
     headers = {n: _header(path, n, one, options) for n, one in arrays.items() if n not in whole}
     every = {dim for header in headers.values() for dim in header.dims}
@@ -154,6 +164,8 @@ def _header(path: str, name: str, array: Any, options: Options) -> SourceHeader:
     attrs = {key: value for key, value in dict(array.attrs).items() if key != XARRAY_DIMS}
     cf, used, faults = None, frozenset[str](), list[str]()
     dtype, fill = np.dtype(array.dtype), attrs.get("_FillValue")
+    if dtype.kind in TEXTS:
+        dtype = TEXT
     if array.metadata.zarr_format == 2 and XARRAY_DIMS in array.attrs:
         # There xarray keeps it. A plain 0 is what zarr gives arrays that nobody gave one.
         fill = array.fill_value
@@ -214,6 +226,7 @@ class ZarrReader(FileReader):
             start, stop = int(parts[0, 0]), int(parts[-1, 1])
             with naming_rows(source, start, stop, Exception):  # each codec has errors of its own
                 box = np.asarray(self._array[(slice(start, stop), *self._box)])
+                box = _ENCODED(box) if source.dtype.hasobject else box
             put_parts(out, places, parts, outer_take(box, self._inner))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
