@@ -16,7 +16,14 @@ from written_files import run
 
 import labeled
 from labeled.cli.main import main
-from labeled.errors import ArrayError, LabeledWarning, SplitError, UnknownNameError, WriteError
+from labeled.errors import (
+    ArrayError,
+    LabeledWarning,
+    NotYetError,
+    SplitError,
+    UnknownNameError,
+    WriteError,
+)
 
 
 def rows(n: int, seed: int = 0) -> dict[str, Any]:
@@ -501,3 +508,39 @@ def test_a_file_without_dimension_scales_gets_none(tmp_path: Path, netcdf: bool)
     with h5py.File(path) as old, h5py.File(copy) as new:
         assert [*new] == [*old]
         assert [len(axis) for axis in new["x"].dims] == [int(netcdf)] * 2
+
+
+def test_a_group_of_another_file_is_carried_with_what_is_read_there(tmp_path):
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["g/y"], f["g/deep/z"], f["g"].attrs["unit"] = np.arange(4), np.arange(8.0)[::2], "m"
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["x"], f["ext"] = np.arange(4), h5py.ExternalLink("other.h5", "/g")
+    path = labeled.repack(tmp_path / "a.h5", tmp_path / "b.h5", allow_external=True)
+    (tmp_path / "other.h5").rename(tmp_path / "gone.h5")
+    ds = labeled.open_dataset(path)
+    assert ds["ext/y"].values.tolist() == [0, 1, 2, 3]
+    assert ds["ext/deep/z"].values.tolist() == [0, 2, 4, 6]
+    with h5py.File(path) as f:
+        assert f["ext"].attrs["unit"] == "m"
+
+
+@pytest.mark.filterwarnings("ignore:.* opens without:labeled.errors.LabeledWarning")
+@pytest.mark.parametrize(
+    ("target", "allowed", "words"),
+    [
+        ("/g", True, r"'ext/note': it lies in another file, and is not a source: it is a single"),
+        ("/g/note", True, r"'ext': it leads out of the file: it is a single value"),
+        ("/no", True, r"leads to '/no' in file 'other\.h5', which is not there"),
+        ("/g", False, r"pass allow_external=True"),
+    ],
+)
+def test_what_cannot_be_carried_from_another_file_is_named_with_the_reason(
+    tmp_path, target, allowed, words
+):
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["g/y"], f["g/note"] = np.arange(4), "by hand"
+    with h5py.File(tmp_path / "a.h5", "w") as f:
+        f["x"], f["ext"] = np.arange(4), h5py.ExternalLink("other.h5", target)
+    with pytest.raises(NotYetError, match=words) as found:
+        labeled.repack(tmp_path / "a.h5", tmp_path / "b.h5", allow_external=allowed)
+    assert ("allow_external" in str(found.value)) is not allowed

@@ -186,7 +186,12 @@ def extras_of(header: FileHeader, order: Moved | None = None, budget: int = BLOC
             if isinstance(link, h5py.SoftLink):
                 links[path] = link
             elif not isinstance(link, h5py.HardLink):
-                obstacles[path] = "it leads out of the file, see allow_external=True"
+                if any(name.startswith(f"{path}/") for name in header.sources):
+                    objects[path] = file[path]  # a group whose sources were asked for
+                    obstacles |= _lost(header, f"{path}/")
+                else:
+                    why = header.not_opened.get(path, "no source is read there")
+                    obstacles[path] = f"it leads out of the file: {why}"
             elif (here := address(thing := file[path])) in names:
                 if path != names[here]:
                     links[path] = names[here]
@@ -243,6 +248,15 @@ def _obstacles(header: FileHeader) -> dict[str, str]:
         if source.is_column and any(name.startswith(f"{key}/") for name in header.not_opened):
             obstacles[key] = "not all columns of this table are sources"
     return obstacles
+
+
+def _lost(header: FileHeader, group: str) -> dict[str, str]:
+    """Return what lies in a group of another file and is not written with the sources."""
+    written = {key for source in header.sources.values() for key in source.coords}
+    lost = dict.fromkeys(header.variables.keys() - written, "no source has it")
+    lost |= header.not_opened
+    names = (name for name in lost if name.startswith(group))
+    return {name: f"it lies in another file, and is not a source: {lost[name]}" for name in names}
 
 
 def _written_anew(
