@@ -383,3 +383,15 @@ def test_no_value_of_an_attribute_keeps_a_file_from_being_opened(
     assert ds.sources == ("x",)
     np.testing.assert_array_equal(ds["x"].values, values)
     np.testing.assert_array_equal(ds["times"].values, values * 1.5)
+
+
+def test_a_scale_in_another_file_is_read_from_there(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "other.h5", "w") as f:
+        f["g/y"], f["g/k"] = np.arange(8.0).reshape(4, 2), [3, 4]
+        f["g/k"].make_scale("k")
+        f["g/y"].dims[1].attach_scale(f["g/k"])
+        f["g/y"].dims[0].label = "batch"
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["x"], f["g"] = np.arange(4000.0), h5py.ExternalLink("other.h5", "/g")
+    opened = labeled.open_dataset(tmp_path / "x.h5", sources=["g/y"], allow_external=True)
+    assert opened["g/y"]["k"].values.tolist() == [3, 4]  # and not what lies there in this file

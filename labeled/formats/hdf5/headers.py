@@ -137,7 +137,9 @@ def filters_of(plist: Any) -> tuple[Filter, ...]:
 
 def scale_header(opening: Opening, key: str, scale: Scale, dims: Sequence[str]) -> SourceHeader:
     """Return the header of a scale read as a variable."""
-    return header_of(opening, ArrayInfo(key, scale.path or key, scale.dataset), dims)
+    outside = scale.dataset.file != opening.base.file  # reached by a link
+    info = ArrayInfo(key, scale.path or key, scale.dataset, outside=outside)
+    return header_of(opening, info, dims)
 
 
 def _meaning_of(info: ArrayInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
