@@ -249,7 +249,8 @@ def _copy_run(to: int, at: int, n: int) -> None:
         _copy_line(to + n - LINE, at + n - LINE)
     elif n >= 32:
         _copy_32(to, at)
-        _copy_32(to + n - 32, at + n - 32)
+        if n > 32:
+            _copy_32(to + n - 32, at + n - 32)
     elif n >= 16:
         _copy_16(to, at)
         _copy_16(to + n - 16, at + n - 16)
@@ -297,13 +298,13 @@ def tiles(
             n_lines = min(most, (stop - wide + per - 1) // per)
             n_staged = min(n_fast, n_lines * per)
             begin = min(wide, n_fast - n_staged)
-            for k in range(span):
-                here, to = base + rows[r + k] + begin * item_size, stage + k * pitch
+            to, f = stage, by_outer * o + by_row * r + by_fast * begin
+            for row in rows[r : r + span]:
+                here = base + row + begin * item_size
                 if wide + 2 * n_items < n_fast:
                     for line in range(0, n_items * item_size, LINE):
                         _fetch(here + line + 2 * n_items * item_size)
                 if scale is not None:
-                    f = by_outer * o + by_row * (r + k) + by_fast * begin
                     target, source = _at(to, n_staged, finals), _at(here, n_staged, items)
                     _convert(target, source, scale, shift, f, by_fast)
                 elif columns < per:
@@ -311,6 +312,7 @@ def tiles(
                 else:
                     for line in range(0, n_lines * LINE, LINE):
                         _copy_line(to + line, here + line)
+                to, f = to + pitch, f + by_row
             for w in range(n_lines):
                 i = min(w * per, n_staged - columns)  # the last line may overlap the one before
                 to, staged = out + (begin + i) * step, stage + i * size
@@ -343,17 +345,19 @@ def runs(
     """Move or cast runs that are contiguous on both sides, `step` bytes apart there."""
     n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
-    n_blocks = (n_rows + block - 1) // block
+    n_blocks, n_near = (n_rows + block - 1) // block, table[8]
     for unit in range(first, last):
-        o = unit // n_blocks
-        start = unit % n_blocks * block
-        base, out = src + outer[o], dst + outer[n_outer + o]
-        for r in range(start, min(start + block, n_rows)):
-            if scale is None:
-                _copy_run(out + r * step, base + rows[r], n_fast * items.itemsize)
-                continue
-            to, at = _at(out + r * step, n_fast, finals), _at(base + rows[r], n_fast, items)
-            _convert(to, at, scale, shift, table[5] * o + table[7] * r, table[6])
+        start, begin = unit % n_blocks * block, unit // n_blocks * n_near
+        for o in range(begin, begin + n_near):
+            base, out = src + outer[o], dst + outer[n_outer + o]
+            to, f = out + start * step, table[5] * o + table[7] * start
+            for row in rows[start : start + block]:
+                if scale is None:
+                    _copy_run(to, base + row, n_fast * items.itemsize)
+                else:
+                    run, at = _at(to, n_fast, finals), _at(base + row, n_fast, items)
+                    _convert(run, at, scale, shift, f, table[6])
+                to, f = to + step, f + table[7]
 
 
 @_compiled
