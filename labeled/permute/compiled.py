@@ -200,7 +200,7 @@ def run(
     if not plan.pure:  # -0.0 keeps -0.0
         factors = _factors(call, scale, 1.0, src.ndim), _factors(call, shift, -0.0, src.ndim)
     to = address_of(dst)
-    streamed = int(call.streams and to % CACHE_LINE == 0)
+    streamed = int(call.streams > 0 and to % call.streams == 0)
     fixed = (*call.kinds, address_of(src), to, table, *factors, streamed)
 
     def work(first: int, last: int) -> None:
@@ -226,7 +226,7 @@ class _Call:
     code: Any
     kinds: tuple[Any, ...]
     table: Rows
-    streams: bool  # whether to store past the caches, where the destination begins at a cache line
+    streams: int  # stored past the caches where this divides the address of the destination
     n_units: int
     # which offsets of the table depend on gathered rows, their shape and the bytes of a row
     gathered: tuple[slice, tuple[int, int, int], int] | None
@@ -259,7 +259,7 @@ def _call(plan: CopyPlan) -> _Call | None:
     elif plan.pure and n_rows * n_fast * size < SMALL_TILE_BYTES:
         return None
     outer = tuple(sorted({*range(last + 1)} - {fast, *rows}, key=lambda axis: (axis == near, axis)))
-    parts, n_outer, n_near = (outer, (fast,), rows), _count(lengths, outer), 1
+    parts, n_outer = (outer, (fast,), rows), _count(lengths, outer)
     kept = [any(map(plan.varies.__getitem__, part)) for part in parts]
     if kernel == "weaves":  # a factor for each plane, and none along them
         planes = 2 if woven[0] > 1 else 1
@@ -282,7 +282,7 @@ def _call(plan: CopyPlan) -> _Call | None:
     step = plan.to[rows[-1] if by_runs and rows else fast]
     block, large = BLOCK_ITEMS, kernel == "tiles" and plan.size * size >= STREAM_BYTES
     if near >= 0:
-        block, n_near = max(8, NEAR_BYTES // (n_fast * size)), lengths[near]
+        block = max(8, NEAR_BYTES // (n_fast * size))
     elif by_runs:
         block = max(1, 16 * BLOCK_ITEMS // n_fast)
     elif kernel == "weaves" and plan.size * size >= STREAM_WOVEN_BYTES:
@@ -290,8 +290,13 @@ def _call(plan: CopyPlan) -> _Call | None:
         step = 0 if woven[0] > 1 else step  # planes lie apart where they are the destination
     at = [0 if axis == plan.axis else one for axis, one in enumerate(plan.at)]
     outer_dst = _offsets(lengths, plan.to, outer)
+    streams = large and not step % CACHE_LINE and not np.any(outer_dst % CACHE_LINE)
+    units = -(-(n_fast if kernel == "tiles" or woven[0] > 1 else n_rows) // block) * n_outer
+    n_near, n_runs = lengths[near] if near >= 0 else 1, 1
+    if kernel == "tiles":  # a destination that begins within a line may need one more
+        n_runs = -(-(n_rows + (CACHE_LINE // size - 1 if streams else 0)) // (TILE_RUN // size))
     table: Rows = np.concatenate([
-        (n_outer, n_rows, n_fast, step, block, *by, n_near),
+        (n_outer, n_rows, n_fast, step, block, *by, n_near * n_runs),
         _offsets(lengths, at, outer), outer_dst, _offsets(lengths, at, rows),
     ])  # fmt: skip
     gathered = None
@@ -303,13 +308,12 @@ def _call(plan: CopyPlan) -> _Call | None:
         gathered = place, (-1, lengths[plan.axis], inner), plan.at[plan.axis]
 
     item, final = items
-    units = -(-(n_fast if kernel == "tiles" or woven[0] > 1 else n_rows) // block)
-    units *= n_outer // n_near
-    if kernel == "tiles":
-        units *= -(-n_rows // (TILE_RUN // final.itemsize))
-    streams = large and not step % CACHE_LINE and not np.any(outer_dst % CACHE_LINE)
     code, kinds = _code(kernel, item, final, None if plan.pure else plan.compute, woven)
-    return _Call(plan, code, kinds, table, streams, units, gathered, factor_axes, factor_shape)
+    multiple = size if n_runs > 3 else CACHE_LINE  # one more of two runs takes what it saves
+    return _Call(
+        plan, code, kinds, table, streams * multiple, units * n_runs // n_near, gathered,
+        factor_axes, factor_shape,
+    )  # fmt: skip
 
 
 def _joined(lengths: Shape, axes: Iterable[int], enough: int) -> Shape:

@@ -276,22 +276,27 @@ def tiles(
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     item_size, size = _size_of(items), _size_of(finals)
     per, group, run = LINE // size, 16 // size, TILE_RUN // size
-    n_blocks, n_runs = (n_fast + block - 1) // block, (n_rows + run - 1) // run
+    n_blocks, n_runs = (n_fast + block - 1) // block, table[8]
+    # stored past the caches, all runs but the first begin at a line
+    head = dst % LINE // size if streamed else 0
     columns = min(per, n_fast)
     most = min(WIDE, STAGED_LINES // run)
     n_items, stage = per * most, scratch + BUFFER_BYTES
     pitch = most * LINE
     for unit in range(first, last):
         o = unit // (n_runs * n_blocks)
-        r = (unit // n_blocks - o * n_runs) * run
-        start = unit % n_blocks * block
-        span = min(run, n_rows - r)
-        if span < per <= n_rows and not streamed:
+        place = (unit // n_blocks - o * n_runs) * run - head
+        r, start = max(0, place), unit % n_blocks * block
+        span = min(place + run, n_rows) - r
+        if span <= 0:  # a loop that may be empty is compiled to take a third longer
+            continue
+        past = streamed != 0 and place == r
+        if span < per <= n_rows and not past:
             r, span = n_rows - per, per
         # where a run is not made of whole lines, the last overlaps the one before: not past the
         # caches, where it would cost a trip to memory
-        direct = span % per == 0 or (span > per and not streamed)
-        direct = direct and (columns % group == 0 or (columns > group and not streamed))
+        direct = span % per == 0 or (span > per and not past)
+        direct = direct and (columns % group == 0 or (columns > group and not past))
         stop = min(start + block, n_fast)
         base, out = src + outer[o], dst + outer[n_outer + o] + r * size
         for wide in range(start, stop, n_items):
@@ -322,17 +327,23 @@ def tiles(
                         g = min(top, span - per) if direct else top
                         at, there = staged + g * pitch + j * size, to + j * step + g * size
                         if direct:
-                            _turn(finals, at, there, step, streamed)
+                            _turn(finals, at, there, step, past)
                         else:
                             _turn(finals, at, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
                 if direct:
                     continue
-                past = span * size // LINE * LINE if streamed else 0
-                for j in range(columns):
-                    there, at = to + j * step, scratch + j * TILE_RUN
-                    for line in range(0, past, LINE):
-                        _stream(there + line, at + line)
-                    _copy_run(there + past, at + past, span * size - past)
+                whole = span * size // LINE * LINE if past else 0
+                at, rest = scratch, span * size - whole
+                if whole == 0:  # on its own: words are chosen once then, not for every column
+                    for _column in range(columns):
+                        _copy_run(to, at, rest)
+                        to, at = to + step, at + TILE_RUN
+                    continue
+                for _column in range(columns):
+                    for line in range(0, whole, LINE):
+                        _stream(to + line, at + line)
+                    _copy_run(to + whole, at + whole, rest)
+                    to, at = to + step, at + TILE_RUN
     if streamed:
         _finish_streams()
 
