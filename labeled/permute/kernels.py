@@ -16,9 +16,9 @@ Loops that interleave rows, which the compiler turns into shuffles by itself, to
 as long, and three times for bytes where vectors have 32 bytes. With the best mixture of both,
 epochs of batches in the order of c01b took 1.05 to 1.28 times as long.
 
-Five more things that a loop cannot say are asked of the compiler by name: the size of an item as
-a constant, to fetch a line that is needed soon, to copy a line, to store one past the caches, and
-to wait for such stores.
+Six more things that a loop cannot say are asked of the compiler by name: the size of an item as a
+constant, to fetch a line that is needed soon, to copy a line, to store one past the caches, to wait
+for such stores, and that arrays share no memory.
 They share a file with the loops on purpose: numba notices changes of the file of a loop only,
 when it looks for code that it kept.
 """
@@ -52,7 +52,6 @@ BUFFER_BYTES = 1 << 13
 # scratch memory: one turned tile, and staged rows
 SCRATCH_BYTES = BUFFER_BYTES + STAGED_LINES * LINE
 
-_u1 = np.empty(0, np.uint8)
 _BYTE = ir.IntType(8)
 _BYTES = _BYTE.as_pointer()
 _I1, _I64 = ir.IntType(1), ir.IntType(64)
@@ -112,28 +111,8 @@ def _fetch(_: Any, soon: Any) -> Any:
     return types.void(types.intp), generate
 
 
-def _copies(n_bytes: int) -> Any:
-    """Return what copies so many bytes through one register."""
-
-    @_made
-    def copy(_: Any, to: Any, at: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            word = ir.VectorType(_BYTE, n_bytes).as_pointer()
-            to, at = (builder.inttoptr(arg, word) for arg in args)
-            builder.store(builder.load(at, align=1), to, align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.intp, types.intp), generate
-
-    return copy
-
-
-_copy_line = _copies(LINE)
-_copy_32, _copy_16, _copy_8, _copy_4 = (_copies(n_bytes) for n_bytes in (32, 16, 8, 4))
-
-
 def _store(builder: Any, value: Any, address: Any, *, past: bool) -> None:
-    """Store a line; `past` the caches at a multiple of its size: it is not read there first."""
+    """Store a vector; `past` the caches a line at a multiple of its size, not read there first."""
     pointer = builder.inttoptr(address, value.type.as_pointer())
     stored = builder.store(value, pointer, align=LINE if past else 1)
     if past:
@@ -141,16 +120,23 @@ def _store(builder: Any, value: Any, address: Any, *, past: bool) -> None:
         stored.set_metadata("nontemporal", mark)
 
 
-@_made
-def _stream(_: Any, to: Any, at: Any) -> Any:
-    """Copy a line to a multiple of its size, past the caches."""
+def _copies(n_bytes: int, *, past: bool = False) -> Any:
+    """Return what copies so many bytes through one register."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        here = builder.inttoptr(args[1], ir.VectorType(_BYTE, LINE).as_pointer())
-        _store(builder, builder.load(here, align=1), args[0], past=True)
-        return context.get_dummy_value()
+    @_made
+    def copy(_: Any, to: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            here = builder.inttoptr(args[1], ir.VectorType(_BYTE, n_bytes).as_pointer())
+            _store(builder, builder.load(here, align=1), args[0], past=past)
+            return context.get_dummy_value()
 
-    return types.void(types.intp, types.intp), generate
+        return types.void(types.intp, types.intp), generate
+
+    return copy
+
+
+_copy_line, _stream = _copies(LINE), _copies(LINE, past=True)
+_copy_32, _copy_16, _copy_8, _copy_4, _copy_2, _copy_1 = map(_copies, (32, 16, 8, 4, 2, 1))
 
 
 @_made
@@ -209,6 +195,22 @@ def _finish_streams(_: Any) -> Any:
     return types.void(), generate
 
 
+@_made
+def _apart(_: Any) -> Any:
+    """Promise that no array which the caller is given shares memory with another that it writes.
+
+    Without it, 32 pixels are too few to ask, and are moved one by one: twice the time for floats.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for arg in builder.function.args:
+            if isinstance(arg.type, ir.PointerType):
+                arg.add_attribute("noalias")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 @_compiled
 def _at(address: int, n: int, like: Any) -> Any:
     """Show memory as an array of `n` items of the dtype of `like`."""
@@ -216,10 +218,17 @@ def _at(address: int, n: int, like: Any) -> Any:
 
 
 @_compiled
-def _item(finals: Any, value: Any, scale: Any, shift: Any) -> Any:
+def _item(finals: Any, value: Any, scale: Any, shift: Any, f: int) -> Any:
     if scale is None:
         return value
-    return finals.dtype.type(value) * scale + shift
+    return finals.dtype.type(value) * scale[f] + shift[f]
+
+
+@_compiled
+def _four(address: int, steps: Any, n: int, like: Any) -> Any:
+    """Show memory at four places as arrays, see :func:`_at`."""
+    one, two = _at(address + steps[0], n, like), _at(address + steps[1], n, like)
+    return one, two, _at(address + steps[2], n, like), _at(address + steps[3], n, like)
 
 
 @_inlined
@@ -260,9 +269,11 @@ def _copy_run(to: int, at: int, n: int) -> None:
     elif n >= 4:
         _copy_4(to, at)
         _copy_4(to + n - 4, at + n - 4)
-    else:
-        for k in range(n):
-            _at(to + k, 1, _u1)[0] = _at(at + k, 1, _u1)[0]
+    elif n >= 2:
+        _copy_2(to, at)
+        _copy_2(to + n - 2, at + n - 2)
+    elif n == 1:
+        _copy_1(to, at)
 
 
 @_compiled
@@ -371,6 +382,25 @@ def runs(
                 to, f = to + step, f + table[7]
 
 
+@_inlined
+def _weave(n: int, woven: Any, planes: Any, sources: Any, scale: Any, shift: Any, f: int) -> None:
+    """Move or cast `n` items of each plane, which on one side lie between those of the others."""
+    _apart()
+    to, at = len(woven[0]), len(woven[1])
+    k, apart = max(to, at), to == 1
+    places, alone = (0, 1, min(2, k - 1), k - 1), (0, 0, 0, 0)
+    # where planes lie between one another they are one array, or nothing becomes of shuffles
+    p, t = (planes, alone) if apart else ((planes[0], planes[0], planes[0], planes[0]), places)
+    q, s = ((sources[0], sources[0], sources[0], sources[0]), places) if apart else (sources, alone)
+    for i in range(n):
+        p[0][to * i] = _item(p[0], q[0][at * i], scale, shift, f)
+        p[1][to * i + t[1]] = _item(p[0], q[1][at * i + s[1]], scale, shift, f + 1)
+        if k > 2:
+            p[2][to * i + t[2]] = _item(p[0], q[2][at * i + s[2]], scale, shift, f + 2)
+        if k > 3:
+            p[3][to * i + t[3]] = _item(p[0], q[3][at * i + s[3]], scale, shift, f + 3)
+
+
 @_compiled
 def weaves(
     items: Any, finals: Any, woven: Any, src: int, dst: int, table: Any, scale: Any, shift: Any,
@@ -388,9 +418,7 @@ def weaves(
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     n_blocks = (n_all + block - 1) // block
     two, three = min(2, k - 1), k - 1
-    # from where on a plane has its items, on the side where planes lie between one another
-    t1, t2, t3 = (0, 0, 0) if apart else (1, two, three)
-    s1, s2, s3 = (1, two, three) if apart else (0, 0, 0)
+    r1, r2, r3 = (0, 0, 0) if apart else (1, two, three)
     o = first // n_blocks
     start = first % n_blocks * block
     for _unit in range(first, last):  # without a division: it would take a third of a short unit
@@ -399,24 +427,9 @@ def weaves(
         there, n_bytes = dst + outer[n_outer + o] + start * to * size, n * to * size
         # lines that are stored past the caches are woven in scratch memory first
         out, step = (scratch, n_bytes) if streamed else (there, table[3])
-        step = step if apart else 0
-        r0, r1, r2, r3 = (0, 0, 0, 0) if apart else (rows[0], rows[1], rows[two], rows[three])
-        p0, p1 = _at(out, n * to, finals), _at(out + step, n * to, finals)
-        p2, p3 = _at(out + two * step, n * to, finals), _at(out + three * step, n * to, finals)
-        q0, q1 = _at(base + r0, n * at, items), _at(base + r1, n * at, items)
-        q2, q3 = _at(base + r2, n * at, items), _at(base + r3, n * at, items)
-        c0 = c1 = c2 = c3 = h0 = h1 = h2 = h3 = None
-        if scale is not None:
-            f = table[5] * o
-            c0, c1, c2, c3 = scale[f], scale[f + 1], scale[f + 2], scale[f + 3]
-            h0, h1, h2, h3 = shift[f], shift[f + 1], shift[f + 2], shift[f + 3]
-        for i in range(n):
-            p0[to * i] = _item(finals, q0[at * i], c0, h0)
-            p1[to * i + t1] = _item(finals, q1[at * i + s1], c1, h1)
-            if k > 2:
-                p2[to * i + t2] = _item(finals, q2[at * i + s2], c2, h2)
-            if k > 3:
-                p3[to * i + t3] = _item(finals, q3[at * i + s3], c3, h3)
+        planes = _four(out, (0, step, two * step, three * step), n * to, finals)
+        sources = _four(base, (rows[0], rows[r1], rows[r2], rows[r3]), n * at, items)
+        _weave(n, woven, planes, sources, scale, shift, table[5] * o)
         if streamed:
             past = n_bytes // LINE * LINE
             for plane in range(k if apart else 1):
