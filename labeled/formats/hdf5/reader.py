@@ -486,8 +486,7 @@ class ChunkedReader(FileReader):
         self._direct = self._whole_rows and source.dtype.isnative
         each = -(-PIECE_BYTES // max(self._chunk_bytes, 1))
         self._bands_each = max(1, each // len(tiles))
-        # those that are decoded side by side
-        self._tiles = [tiles[a : a + each] for a in range(0, len(tiles), each)]
+        self._tiles, self._tiles_each = tiles, each
         self._filters = applied(source.filters)
         self.why = "chunks without filters: read by file offset, several a row"
         if source.filters:
@@ -498,8 +497,8 @@ class ChunkedReader(FileReader):
         """Yield what is read at a time: some bands, or some tiles of one."""
         for bands in groups_of(runs, self.chunk_rows, self._bands_each):
             numbers = list(dict.fromkeys((bands[:, 0] // self.chunk_rows).tolist()))
-            for tiles in self._tiles:
-                yield bands, numbers, tiles
+            for first in range(0, len(self._tiles), self._tiles_each):
+                yield bands, numbers, self._tiles[first : first + self._tiles_each]
 
     def _calls(self, stack: _Stack) -> Iterator[tuple[list[_Chunk], int, int]]:
         """Yield the chunks that each call fetches, and the offset and length of what it fetches.
