@@ -51,7 +51,7 @@ def ds(tmp_path_factory):
         ({"dtype": {"u": "u1"}, "scale": {"u": 0.5}}, "'u'.*scaled result is not cast to uint8"),
         ({"dtype": {"u": bool}}, "'u'.*not cast to bool"),
         ({"dtype": {"a": "U2"}}, "'a'.*int32 is not cast to <U2"),  # 101 became '10'
-        ({"dtype": {"a": str}}, "'a'.*int32 is not cast to <U0, which has no length"),
+        ({"dtype": {"a": str}}, "'a'.*int32 is not cast to <U0; give it a length"),
         ({"dtype": {"a": "V4"}}, "'a'.*int32 is not cast to |V4"),
         ({"dtype": "foo"}, "dtype='foo' is not a dtype"),
         ({"threads": 2000, "memory": "6 MiB"}, "too small.*2,000 threads.*fewer threads"),

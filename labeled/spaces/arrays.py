@@ -122,10 +122,8 @@ def why_not_cast(
         fits = np.can_cast(found, wanted, "safe" if texts else "same_kind")
         if wanted.kind == "V" or not wanted.itemsize:  # NumPy casts anything to these
             fits = found == wanted
-        no_length = f", which has no length; give one, as in '{wanted.kind}21'"
-        return (
-            None if fits else f"{found} is not cast to {wanted}" + no_length * (not wanted.itemsize)
-        )
+        hint = "" if wanted.itemsize else "; give it a length, as in 'U21'"
+        return None if fits else f"{found} is not cast to {wanted}{hint}"
     if scaled:
         return None
     if found.kind == "O":

@@ -447,6 +447,7 @@ def _is_header(path: str, words: list[str], *below: list[str], given: TextOption
         return False
     under = [[row[i] for i in at] for row in below]
     alike = [any(map(_YEAR.fullmatch, row)) if by_year else _counts(row) for row in under]
+    # five columns make it sure, or four where one of them never holds a whole number
     n_sure = n_counted + any(held[i] and not any(map(str.isdecimal, held[i])) for i in at)
     if not any(alike) and (n > 1 and len(words) > 2 if by_year else n_sure > 4):
         return True

@@ -187,7 +187,7 @@ class H5pyReader(FileReader):
     def _calls(self, runs: Ints) -> Iterator[Ints]:
         """Yield the parts of runs that one call reads: a call costs as much as rows between."""
         few = self.source.dtype.hasobject and len(runs) * count(runs) <= FIRST_TEXTS
-        # as many are read to know how many to read
+        # to find out how large rows are would read as many others
         most, near = (FIRST_TEXTS, 0) if few else self._limits
         return calls_of(runs, most, 1, near)
 
