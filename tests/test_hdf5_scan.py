@@ -203,7 +203,8 @@ def test_a_thousand_openings_leak_nothing(tmp_path: Path) -> None:
     for _ in range(1000):
         scan(path)
 
-    assert h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_ALL) == objects
+    # what other tests of this process have left behind may be collected meanwhile
+    assert h5py.h5f.get_obj_count(h5py.h5f.OBJ_ALL, h5py.h5f.OBJ_ALL) <= objects
     if before:  # a few may come and go: threads of other tests end in this process
         assert len(os.listdir("/proc/self/fd")) < before + 100
     with h5py.File(path, "a") as f:  # nobody blocks a writer
