@@ -229,6 +229,29 @@ def test_planes_and_pixels_too_large_for_a_cache_go_where_they_belong(item, shap
     assert_untouched(guards)
 
 
+@pytest.mark.parametrize("item", ["u1", "f4"])
+@pytest.mark.parametrize(("n", "run"), [(230, 16_400), (95, 40_001), (1, 9_000_011)])
+@pytest.mark.parametrize("start", [0, 16])
+@only_compiled
+def test_long_runs_go_where_they_belong_in_whole_and_in_parts(item, n, run, start):
+    """Moved and scaled, by one number, by plane and by place; more than fits in the caches."""
+    src = np.random.default_rng(2).integers(0, 256, (n, 3, run) if n > 1 else (1, 1, run))
+    src = src.astype(item)
+    for lengths, axes in ((None, (1, 0, 2)), ((), (0, 1, 2)), ((1,), (1, 0, 2)), ((2,), (1, 0, 2))):
+        factor = None
+        if lengths is not None:
+            shape = [size if axis in lengths else 1 for axis, size in enumerate(src.shape)]
+            factor = np.random.default_rng(3).uniform(0.5, 2, shape).astype("f4")
+        final = item if factor is None else "f4"
+        out, guards = guarded([src.shape[axis] for axis in axes], final, start)
+        permute.copy(src, axes, out=out, threads=2, scale=factor)
+        expected = src.transpose(axes)
+        if factor is not None:
+            expected = expression(src, axes, final, factor, None)
+        np.testing.assert_array_equal(out, expected)
+        assert_untouched(guards)
+
+
 @pytest.mark.parametrize("dtype", ["u1", "f8"])
 def test_matrices_and_runs_of_every_width_go_where_they_belong(dtype):
     rng = np.random.default_rng(1)

@@ -211,7 +211,7 @@ def _copied(
         None if shift is None else np.asarray(shift).shape, None if rows is None else rows.shape,
     )  # fmt: skip
     result = plan.checked_out(out, found.shape, found.final, src)
-    if found.plain:
+    if found.plain and found.moved_bytes < compiled.SHARE_BYTES:
         result[...] = src if found.still else src.transpose(found.order)
         return result
     if found.size == 0:

@@ -9,7 +9,7 @@ The kernels see a copy as its fast axis, its *rows* (axes along which the destin
 contiguous, taken as one), and everything else, the *outer* axes:
 
 * ``runs``: the fast axis is last in the destination too. Long runs that only move are left to
-  NumPy.
+  NumPy where a second thread does not pay.
 * ``weaves``: two to four rows, planes that become interleaved pixels; or a fast axis of that
   length beside the rows, pixels that become planes.
 * ``tiles``: anything else.
@@ -60,10 +60,12 @@ SHARE_BYTES = 1 << 24
 # transposes of so many bytes are stored past the caches: 3 MB of floats in the order of c01b take
 # 236 us and not 356 (2 MB of second cache); a sum of them afterwards takes what that saves
 STREAM_BYTES = 1 << 21
-# the same of planes that are woven or taken apart, 512 items at a time: 0.6 to 0.9 of the time
+# the same of planes that are woven or taken apart, 512 items at a time, and of runs: 0.6 to 0.9 of
+# the time
 STREAM_WOVEN_BYTES, STREAMED_ITEMS = 1 << 25, 512
 
 BLOCK_ITEMS = 1024  # items along the fast axis that a thread claims at a time
+RUN_ITEMS = 1 << 14  # the same of runs
 
 ENOUGH_ROW_BYTES = 256  # axes join the rows until a row of the destination is so long
 
@@ -244,13 +246,15 @@ def _call(plan: CopyPlan) -> _Call | None:
     kernel, woven, by_runs, beside, near = "tiles", (1, 1), fast == last, range(last, fast, -1), -1
     if by_runs:
         nearest = min(range(last), key=lambda axis: abs(plan.at[axis]), default=-1)
-        near = nearest if _count(lengths, range(nearest + 1, last)) >= ENOUGH_BETWEEN else -1
+        many = _count(lengths, range(nearest + 1, last)) >= ENOUGH_BETWEEN
+        near = nearest if many and n_fast * size <= NEAR_BYTES else -1
         beside = range(last - 1, near, -1)
     rows = _joined(lengths, beside, ENOUGH_RUNS if by_runs else ENOUGH_ROW_BYTES // size)
     n_rows, row_step = _count(lengths, rows), 0 if plan.axis == last else plan.at[last]
     if by_runs:
         kernel = "runs"
-        if plan.plain or (plan.pure and plan.axis is not None):
+        small = plan.plain and plan.moved_bytes < SHARE_BYTES
+        if small or (plan.pure and plan.axis is not None):
             return None
     elif 2 <= n_rows <= 4 and plan.to[fast] == n_rows * size:
         kernel, woven = "weaves", (n_rows, 1)
@@ -284,7 +288,8 @@ def _call(plan: CopyPlan) -> _Call | None:
     if near >= 0:
         block = max(8, NEAR_BYTES // (n_fast * size))
     elif by_runs:
-        block = max(1, 16 * BLOCK_ITEMS // n_fast)
+        block, large = max(1, RUN_ITEMS // n_fast), plan.size * size >= STREAM_WOVEN_BYTES
+        step = step if rows else 0
     elif kernel == "weaves" and plan.size * size >= STREAM_WOVEN_BYTES:
         block, large = STREAMED_ITEMS, size <= 8  # all planes of a block fit in scratch memory
         step = 0 if woven[0] > 1 else step  # planes lie apart where they are the destination
@@ -293,6 +298,8 @@ def _call(plan: CopyPlan) -> _Call | None:
     streams = large and not step % CACHE_LINE and not np.any(outer_dst % CACHE_LINE)
     units = -(-(n_fast if kernel == "tiles" or woven[0] > 1 else n_rows) // block) * n_outer
     n_near, n_runs = lengths[near] if near >= 0 else 1, 1
+    if by_runs:
+        units *= -(-n_fast // RUN_ITEMS)
     if kernel == "tiles":  # a destination that begins within a line may need one more
         n_runs = -(-(n_rows + (CACHE_LINE // size - 1 if streams else 0)) // (TILE_RUN // size))
     table: Rows = np.concatenate([
