@@ -207,13 +207,28 @@ def test_a_lazy_array_takes_no_memory_for_what_a_packed_header_claims(tmp_path):
     assert peak_bytes < 1 << 21
 
 
+def test_shuffled_rows_of_a_packed_file_take_no_call_each(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 256, (9_000, 56, 56)).astype("u1")
+    path = tmp_path / "a-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(idx_bytes(rows), 0))
+    calls, preadv = [], os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(1) or preadv(*args))
+    loader = labeled.open_dataset(path).batches(32, shuffle="full", memory="6 MiB")
+    for batch in loader:
+        np.testing.assert_array_equal(batch.arrays["data"], rows[batch.rows])
+    assert len(calls) < len(rows) / 10
+
+
 def test_packed_damage_is_reported_when_rows_are_read(tmp_path):
     rows = np.random.default_rng(0).integers(0, 256, (300, 10)).astype("u1")
     path = tmp_path / "a-idx2-ubyte.gz"
     whole = gzip.compress(idx_bytes(rows))
     path.write_bytes(whole[:-200])
-    with pytest.raises(ReadError, match=r"source 'data' in '.*a-idx2.*rows 0 to 299: .*ends early"):
+    cut = r"source 'data' in '.*a-idx2.*rows 0 to 299: .*ends early"
+    with pytest.raises(ReadError, match=cut):
         labeled.open_dataset(path)["data"].compute()
+    with pytest.raises(ReadError, match=cut):
+        labeled.open_dataset(path)["data"][np.random.default_rng(0).permutation(300)].compute()
     path.write_bytes(whole[:-6] + bytes([whole[-6] ^ 1]) + whole[-5:])
     with pytest.raises(ReadError, match="damaged"):
         labeled.open_dataset(path)["data"].compute()

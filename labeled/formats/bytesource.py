@@ -89,12 +89,12 @@ class LocalFile:
     """A regular file of this machine."""
 
     def __init__(self, stamp: FileStamp) -> None:
-        self.stamp = stamp
+        self.stamp, self._n_bytes = stamp, stamp.size
         self._map: Array | None = None
         self._mapping: Any = None
         self._copied = 0
         try:
-            self._fd = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+            self._fd = self._stored = os.open(stamp.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as fault:
             if fault.errno != errno.EMFILE:
                 raise unreadable(stamp.path, fault) from fault
@@ -108,7 +108,7 @@ class LocalFile:
 
     def check(self) -> None:
         """Raise FileChangedError unless the file is still the one that was opened."""
-        check_same(self.stamp, descriptor=self._fd)
+        check_same(self.stamp, descriptor=self._stored)
 
     def read_into(self, target: Array, offset: int) -> None:
         """Fill a C-contiguous array with the bytes at `offset`, or raise EOFError."""
@@ -139,13 +139,13 @@ class LocalFile:
         that fits into memory that pays, for other rows are wanted soon. Of a larger file it is
         asked not to.
         """
-        if self._map is None and self.stamp.size:
+        if self._map is None and self._n_bytes:
             self.check()
             try:
-                self._mapping = mmap.mmap(self._fd, self.stamp.size, access=mmap.ACCESS_READ)
+                self._mapping = mmap.mmap(self._fd, self._n_bytes, access=mmap.ACCESS_READ)
             except (OSError, MemoryError):
                 return None
-            if not n_bytes and self.stamp.size > machine_bytes() and hasattr(mmap, "MADV_RANDOM"):
+            if not n_bytes and self._n_bytes > machine_bytes() and hasattr(mmap, "MADV_RANDOM"):
                 self._mapping.madvise(mmap.MADV_RANDOM)
             self._map = np.frombuffer(self._mapping, np.uint8)
         self._copied += n_bytes
@@ -180,22 +180,7 @@ def _read_rest(descriptor: int, target: Array, offset: int, got: int) -> None:
         got += more
 
 
-class _Unmapped:
-    """A file whose bytes are fetched by calls alone."""
-
-    def mapped(self, n_bytes: int = 0) -> Array | None:
-        """Return None: there is no map."""
-        return None
-
-    def holds(self, offset: int) -> bool:
-        """Say yes: fetching bytes ahead is not possible."""
-        return True
-
-    def advise(self, offset: int, n: int) -> None:
-        """Do nothing: fetching bytes ahead is not possible."""
-
-
-class UnpackedFile(_Unmapped):
+class UnpackedFile(LocalFile):
     """The contents of a gzip-compressed file, in a temporary file.
 
     All of them are inflated at the first read; from then on they are read like any
@@ -205,11 +190,11 @@ class UnpackedFile(_Unmapped):
 
     def __init__(self, stamp: FileStamp) -> None:
         assert stamp.unpacked_bytes is not None
-        self.stamp, self._n_bytes = stamp, stamp.unpacked_bytes
-        self.check = LocalFile(stamp._replace(unpacked_bytes=None)).check
-        self._copy, name = tempfile.mkstemp(prefix="labeled-")
+        super().__init__(stamp)
+        self._n_bytes = stamp.unpacked_bytes
+        self._fd, name = tempfile.mkstemp(prefix="labeled-")
         os.unlink(name)  # its bytes go when it is closed, however this process ends
-        weakref.finalize(self, os.close, self._copy).atexit = False
+        weakref.finalize(self, os.close, self._fd).atexit = False
         self._lock, self._is_unpacked = threading.Lock(), False
 
     def read_into(self, target: Array, offset: int) -> None:
@@ -220,17 +205,25 @@ class UnpackedFile(_Unmapped):
         EOFError, OSError
             If the file is truncated or damaged, or (ReadError) there is no room for its contents.
         """
-        with self._lock:
-            if not self._is_unpacked:
-                self._unpack()
-        _read_rest(self._copy, target.reshape(-1).view(np.uint8), offset, 0)
+        self._unpack()
+        super().read_into(target, offset)
+
+    def mapped(self, n_bytes: int = 0) -> Array | None:
+        """Return the contents as an array over a memory map; raises what `read_into` raises."""
+        self._unpack()
+        return super().mapped(n_bytes)
 
     def _unpack(self) -> None:
+        with self._lock:
+            if not self._is_unpacked:
+                self._inflate()
+
+    def _inflate(self) -> None:
         left = self._n_bytes
         try:
             with (
                 gzip.open(self.stamp.path) as contents,
-                open(self._copy, "wb", closefd=False) as copy,
+                open(self._fd, "wb", closefd=False) as copy,
             ):
                 copy.seek(0)
                 while part := contents.read(min(BUFFER_BYTES, left)):
@@ -250,7 +243,7 @@ class UnpackedFile(_Unmapped):
         self._is_unpacked = True
 
 
-class RemoteFile(_Unmapped):
+class RemoteFile:
     """A file of any file system that fsspec knows; the time of its stamp stands for its version.
 
     Raises
@@ -288,6 +281,17 @@ class RemoteFile(_Unmapped):
         if len(data) != target.nbytes:
             raise ends_early(offset, target.nbytes, len(data))
         target.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8)
+
+    def mapped(self, n_bytes: int = 0) -> Array | None:
+        """Return None: there is no map."""
+        return None
+
+    def holds(self, offset: int) -> bool:
+        """Say yes: fetching bytes ahead is not possible."""
+        return True
+
+    def advise(self, offset: int, n: int) -> None:
+        """Do nothing: fetching bytes ahead is not possible."""
 
     def opened(self, block_bytes: int) -> Any:
         """Return a file object that reads ahead so many bytes."""

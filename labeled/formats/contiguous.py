@@ -249,7 +249,11 @@ class ContiguousReader(FileReader):
         if not self._picks_rows or (at is not None and (at < 0).any()):
             return False
         file = self.file()
-        mapped = file.mapped()
+        try:
+            mapped = file.mapped()
+        except (EOFError, OSError):  # a compressed file is inflated now
+            with naming_rows(self.source, int(rows.min()), int(rows.max()) + 1):
+                raise
         if mapped is None:
             return False
         file.check()
