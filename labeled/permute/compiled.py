@@ -285,11 +285,9 @@ def _call(plan: CopyPlan) -> _Call | None:
     # axis are left at zero, as they differ from call to call
     step = plan.to[rows[-1] if by_runs and rows else fast]
     block, large = BLOCK_ITEMS, kernel == "tiles" and plan.size * size >= STREAM_BYTES
-    if near >= 0:
-        block = max(8, NEAR_BYTES // (n_fast * size))
-    elif by_runs:
-        block, large = max(1, RUN_ITEMS // n_fast), plan.size * size >= STREAM_WOVEN_BYTES
-        step = step if rows else 0
+    if by_runs:
+        block = max(8, NEAR_BYTES // (n_fast * size)) if near >= 0 else max(1, RUN_ITEMS // n_fast)
+        step, large = step if rows else 0, plan.size * size >= STREAM_WOVEN_BYTES
     elif kernel == "weaves" and plan.size * size >= STREAM_WOVEN_BYTES:
         block, large = STREAMED_ITEMS, size <= 8  # all planes of a block fit in scratch memory
         step = 0 if woven[0] > 1 else step  # planes lie apart where they are the destination
