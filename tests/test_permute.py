@@ -264,6 +264,42 @@ def test_matrices_and_runs_of_every_width_go_where_they_belong(dtype):
             assert_untouched(guards)
 
 
+AT_THE_END_OF_MEMORY = """
+import ctypes, itertools, mmap, sys
+import numpy as np
+from labeled import permute
+
+def last_bytes(array):
+    pages = -(-array.nbytes // mmap.PAGESIZE) + 1
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    first = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    behind = (pages - 1) * mmap.PAGESIZE
+    protect = ctypes.CDLL(None).mprotect
+    assert protect(ctypes.c_void_p(first + behind), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+    stored = np.frombuffer(memory, np.uint8, array.nbytes, behind - array.nbytes)
+    stored = stored.view(array.dtype).reshape(array.shape)
+    stored[...] = array
+    return stored
+
+for shape in ((64, 28, 28), (64, 3, 28, 28), (64, 31, 17), (8, 5, 300)):
+    for dtype, changes in (("u1", {}), ("u1", {"scale": 0.5}), ("f4", {}), ("f8", {})):
+        array = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
+        stored, rows = last_bytes(array), np.array([shape[0] - 1, 0, 3])
+        for axes in itertools.permutations(range(len(shape))):
+            expected = array * changes["scale"] if changes else array
+            made = permute.copy(stored, axes, **changes)
+            np.testing.assert_array_equal(made, expected.transpose(axes))
+            made = permute.gather(stored, rows, axes, **changes)
+            np.testing.assert_array_equal(made, expected[rows].transpose(axes))
+"""
+
+
+@only_compiled
+def test_nothing_is_read_behind_the_end_of_an_array(way):
+    """A page that nobody may read lies there, as behind a mapped file."""
+    subprocess.run([sys.executable, "-c", AT_THE_END_OF_MEMORY], check=True)
+
+
 def test_refusals():
     src = np.arange(12, dtype="i2").reshape(3, 4)
     own = np.zeros((3, 3), "i2")

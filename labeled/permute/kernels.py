@@ -326,9 +326,10 @@ def tiles(
                     _convert(target, source, scale, shift, f, by_fast)
                 elif columns < per:
                     _copy_run(to, here, columns * size)
-                else:
-                    for line in range(0, n_lines * LINE, LINE):
-                        _copy_line(to + line, here + line)
+                else:  # nothing behind the row is read: memory may end there
+                    for line in range(n_lines):
+                        i = min(line * per, n_staged - per) * size
+                        _copy_line(to + i, here + i)
                 to, f = to + pitch, f + by_row
             for w in range(n_lines):
                 i = min(w * per, n_staged - columns)  # the last line may overlap the one before
