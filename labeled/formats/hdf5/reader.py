@@ -206,15 +206,13 @@ class H5pyReader(FileReader):
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         require_filters(self.source)
-        column: ItemPart | None = self.source.detail
+        part: ItemPart = self.source.detail or ItemPart()
         with h5_of(self.source.file) as file:
             for parts in self._calls(runs):
                 start, stop = int(parts[0, 0]), int(parts[-1, 1])
                 with naming_rows(self.source, start, stop, Exception):  # damage is nearly any
                     dataset, box = file[self.source.key], (slice(start, stop), *self._box)
-                    items = (
-                        np.asarray(dataset[box]) if column is None else column.read(dataset, box)
-                    )
+                    items = part.read(dataset, box)
                     put_parts(out, places, parts, outer_take(items, self._inner))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
@@ -572,10 +570,9 @@ class ChunkedReader(FileReader):
         n_bytes, rows = self._chunk_bytes, self.chunk_rows
         most = 2 * n_bytes + SLACK_BYTES
         for some, start, n in self._calls(stack):
-            if n > most:  # else none of them is
-                for at, size, _, band, _ in some:
-                    if size > most:
-                        raise self._damaged(band, at, "more bytes stored than it can need")
+            for at, size, _, band, _ in some:
+                if size > most:
+                    raise self._damaged(band, at, "more bytes stored than it can need")
             stored = scratch("stored", n, start)
             if start >= 0:
                 with naming_rows(self.source, some[0][3] * rows, (some[-1][3] + 1) * rows):
