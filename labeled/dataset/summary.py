@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
 from dask.utils import format_bytes
 
 from labeled.dataset.dataset import TEXT_KINDS, Dataset
@@ -246,11 +245,7 @@ def measure_batch(
     """Add the moments of a batch, whose examples of different shapes are flat; return all."""
     for name, measure in measures.items():
         values, shapes = batch.arrays[name], batch.arrays.get(f"{name}_shapes")
-        if shapes is None:
-            more = measure.rows(values)
-        else:
-            more = measure.examples(values, shapes, np.arange(len(shapes)))
-        found[name] = merged([found[name], more])
+        found[name] = merged([found[name], measure.block(values, shapes)])
     return found
 
 

@@ -117,7 +117,8 @@ def pack(
     if last > first:
         pieces.insert(1, units_of(rows[first - start : last - start], first, recipe))
     measure = recipe.measure
-    return Packed(stop - start, pieces, measure.parts(values, parts, shapes) if measure else [])
+    moments = [(names, measure.block(values, shapes, which)) for names, which in parts if measure]
+    return Packed(stop - start, pieces, moments)
 
 
 def checked_rows(

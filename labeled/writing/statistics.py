@@ -172,15 +172,16 @@ class Measure:
             return cls(count_classes=labels, cf=cf)
         return cls(axes[0], dims[axes[0]], labels, cf)
 
-    def parts(self, rows: Array, parts: Sequence[Part], shapes: Array | None = None) -> Measured:
-        """Measure the parts of a block, each once.
+    def block(
+        self, rows: Array, shapes: Array | None = None, which: slice | Array = slice(None)
+    ) -> Moments:
+        """Measure a block, or some of its rows.
 
         With `shapes`, `rows` are the values of examples that have these, one after another.
         """
         if shapes is None:
-            return [(names, self.rows(rows[which])) for names, which in parts]
-        numbers = np.arange(len(shapes))
-        return [(names, self.examples(rows, shapes, numbers[which])) for names, which in parts]
+            return self.rows(rows[which])
+        return self.examples(rows, shapes, np.arange(len(shapes))[which])
 
     def rows(self, rows: Array) -> Moments:
         """Measure rows of one shape, as they are stored."""
