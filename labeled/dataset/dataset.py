@@ -226,9 +226,9 @@ class Dataset(Viewed):
         """
         from labeled.dataset.selecting import rows_of_splits
 
-        rows = rows_of_splits(self, _names_of(names))
-        chosen = tuple(map(str, _names_of(names)))
-        return replace(self, sources=tuple(rows), selections=rows, chosen=chosen)
+        chosen = _names_of(names)
+        rows = rows_of_splits(self, chosen)
+        return replace(self, sources=tuple(rows), selections=rows, chosen=tuple(map(str, chosen)))
 
     @check_arguments()
     def subset(self, rows: Request) -> Dataset:
@@ -254,8 +254,7 @@ class Dataset(Viewed):
         >>> ds.subset([7, 2, 2]).subset(slice(1, None))["x"].values
         array([2, 2])
         """
-        n_rows, loaded = self.n_rows, self.loaded
-        in_files = self._rows if self.selections is None else self.selections
+        n_rows, loaded, in_files = self.n_rows, self.loaded, self._file_rows
         chosen, taken = {}, dict[str, Selection]()  # sources with equal rows share what comes out
         try:
             if loaded is not None or not self.sources:
