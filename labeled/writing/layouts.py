@@ -120,7 +120,7 @@ def layouts_of(
     datasets: Mapping[str, Any],
     names: Sequence[str],
     storage: Storage,
-    stored: Mapping[str, SourceHeader] | None = None,
+    stored: Mapping[str, SourceHeader] | None,
 ) -> dict[str, Layout]:
     """Choose how each dataset is stored.
 

@@ -131,8 +131,9 @@ class SourceToWrite:
     @property
     def n_rows(self) -> int | None:
         """Number of examples; None if it is not known yet."""
-        known = self.examples is not None and self.shape[0] is not None
-        return len(self.examples.shapes) if self.examples and known else self.shape[0]
+        if self.examples is None or self.shape[0] is None:
+            return self.shape[0]
+        return len(self.examples.shapes)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -430,7 +431,7 @@ def _holds_arrays(values: Any) -> bool:
     return len(values) > 0 and all(isinstance(one, _ARRAYS) or has_dlpack(one) for one in values)
 
 
-def examples_of(name: str, value: Any, dims: Sequence[str | None] | None = None) -> Examples:
+def examples_of(name: str, value: Any, dims: Sequence[str | None] | None) -> Examples:
     """Return the examples of a ragged source, checked; `dims` go before their own.
 
     Raises

@@ -167,7 +167,7 @@ def grouped(
 # parquet
 
 
-def open_parquet(paths: Sequence[str], wanted: Collection[str] | None = None) -> dict[str, Any]:
+def open_parquet(paths: Sequence[str], wanted: Collection[str] | None) -> dict[str, Any]:
     """Return the columns of files as lazy arrays, one file after another; those not wanted as None.
 
     Lists of different lengths are read at once, as arrays in a list.
