@@ -113,6 +113,8 @@ def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> 
             ArrayError,
             r"'a' of source 'x' is 'b\\x00', and HDF5",
         ),
+        ({"attrs": {"a": ["b", 1]}}, ArrayError, r"'a' of the file is list \['b', 1\]; HDF5 holds"),
+        ({"attrs": {"a": [[b"b"], [1.5]]}}, ArrayError, "HDF5 holds texts, numbers and lists"),
         ({"splits": {"a": [[1], [2, 3]]}}, SplitTypeError, "'a' of source 'x'.*several lengths"),
         ({"splits": {"a": slice(0, 1.5)}}, SplitTypeError, "'a' of source 'x'.*whole numbers"),
     ],

@@ -205,6 +205,10 @@ def _storable(what: str, value: Any) -> Any:
         array = np.asarray(value)
     except ValueError:  # lists of different lengths are no array
         array = _uneven(value)
+    if array.dtype.kind in "SU" and isinstance(value, list | tuple):
+        each = np.asarray(value, object)
+        if not all(isinstance(one, str | bytes) for one in each.flat):
+            array = each  # NumPy makes texts of the numbers among texts
     single = isinstance(value, str | bytes)
     rows = isinstance(h5py.check_vlen_dtype(array.dtype), np.dtype)
     if not single and (rows or array.dtype.kind in "biufcSV"):
