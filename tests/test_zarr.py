@@ -270,3 +270,22 @@ def test_a_store_that_names_no_axes_warns_and_shows_the_remedy(tmp_path):
         warnings.simplefilter("error")
         ds = labeled.open_dataset(tmp_path / "x.zarr", dims={"x": ("batch", "feature")})
     assert ds.dims == {"x": ("batch", "feature")}
+
+
+def test_attributes_that_hdf5_cannot_hold_do_not_keep_a_store_from_being_converted(tmp_path):
+    """They are any JSON in zarr, and nested in the stores of microscopes (OME)."""
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    values = np.arange(6.0).reshape(2, 3)
+    arrays = [
+        group.create_array("x", data=values, dimension_names=("batch", "c")),
+        group.create_array("c", data=np.arange(3), dimension_names=("c",)),
+    ]
+    for held in (group, *arrays):
+        held.attrs.update({"scales": [{"level": 0}], "mixed": ["a", 1], "units": "m"})
+    with pytest.warns(LabeledWarning, match="cannot hold.*'scales' of the file.*'mixed' of source"):
+        path = labeled.convert(tmp_path / "x.zarr", tmp_path / "x.h5")
+    ds = labeled.open_dataset(path)
+    np.testing.assert_array_equal(ds["x"].values, values)
+    for attrs in (ds.attrs, ds["x"].attrs, ds["x"]["c"].attrs):
+        assert attrs["units"] == "m"
+        assert not {"scales", "mixed"} & attrs.keys()

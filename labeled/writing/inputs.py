@@ -248,7 +248,13 @@ def inputs_of(
     whole: Mapping[str, Any]
     attrs: Mapping[Any, Any] = {}
     if own is not None:
-        whole, attrs = {name: own[name] for name in own.sources}, getattr(own, "attrs", {})
+        whole, attrs, lost = _of_files(own)
+        if lost and not before:  # rows to append bring no attributes
+            named = "; ".join(lost[:MAX_NAMED]) + "; ..." * (len(lost) > MAX_NAMED)
+            warn(
+                f"attributes that HDF5 cannot hold are left out: {named}. To keep them as texts "
+                f"(of json.dumps, say), pass attrs= or source_attrs= in Python"
+            )
     elif isinstance(sources, xr.Dataset):
         whole, attrs = _with_axes(sources), sources.attrs
     elif tables.is_frame(sources):
@@ -344,6 +350,32 @@ def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
         warn(f"variables {single} are single values, no sources, and are left out")
         arrays = {name: array for name, array in arrays.items() if array.dims}
     return arrays
+
+
+def _of_files(own: Any) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Return the sources and attributes of a Dataset, and which attributes HDF5 cannot hold.
+
+    Those of zarr are any JSON. Who converts a file has not given them, so they are no error.
+    """
+    sources, attrs = {name: own[name] for name in own.sources}, dict(getattr(own, "attrs", {}))
+    lost: dict[str, None] = {}  # a coordinate has many sources
+    _keep_storable("the file", attrs, lost)
+    for name, array in sources.items():
+        if isinstance(array, xr.DataArray):
+            sources[name] = copy = array.copy(deep=False)
+            _keep_storable(f"source {name!r}", copy.attrs, lost)
+            for key, coord in copy.coords.items():
+                _keep_storable(f"coordinate {key!r}", coord.attrs, lost)
+    return sources, attrs, [*lost]
+
+
+def _keep_storable(where: str, attrs: dict[Any, Any], lost: dict[str, None]) -> None:
+    for key, value in [*attrs.items()]:
+        try:
+            storable(where, {key: value})
+        except ArrayError:
+            lost[f"{key!r} of {where}"] = None
+            del attrs[key]
 
 
 def _of_dataset(
