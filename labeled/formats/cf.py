@@ -290,7 +290,10 @@ def _time_kind(name: str, found: Mapping[str, Any], odd: list[str]) -> str | Non
     try:
         _by_xarray(np.zeros(1, np.int64), CF(np.dtype("datetime64[ns]"), attrs))
     except ReadError:
-        odd.append(f"{name!r} is left as numbers: its units {units!r} are not understood")
+        odd.append(  # cftime knows the years before 1582, and short names of units
+            f"{name!r} is left as numbers: its units {units!r} cannot be decoded without cftime; "
+            f"decode it with xarray and cftime, or correct the units"
+        )
         return None
     return "datetime"
 
