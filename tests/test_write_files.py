@@ -138,6 +138,25 @@ def test_batches_may_be_made_in_the_memory_of_the_last_one(
     assert labeled.verify(path).sound
 
 
+@pytest.mark.parametrize("layout", [None, {"images": "channel height width batch"}])
+def test_batches_of_a_loader_are_written_without_their_padding(tmp_path: Path, layout: Any) -> None:
+    """Padded rows were written as examples, and a batch by itself as its arrays lie in memory."""
+    given = {**digits(10), "r": [np.arange(n % 4) for n in range(10)]}
+    ds = labeled.open_dataset(labeled.write(tmp_path / "x", given, dims=DIGITS))
+    loader = ds.batches(4, last="pad", pad_value=7, layout=layout)
+    path = labeled.write(tmp_path / "y", loader)
+    *_, last = loader
+    labeled.append(path, last)
+
+    found, rows = labeled.open_dataset(path), [*range(10), 8, 9]
+    for name in DIGITS:
+        np.testing.assert_array_equal(found[name], given[name][rows])
+    assert [one.tolist() for one in found["r"].to_objects()] == [
+        given["r"][row].tolist() for row in rows
+    ]
+    assert labeled.open_dataset(labeled.write(tmp_path / "z", last)).n_rows == 2
+
+
 def test_sources_of_batches_that_differ_in_length_are_named(tmp_path: Path) -> None:
     batches = [{"x": np.zeros((3, 2)), "y": np.zeros(n)} for n in (3, 2)]
     with pytest.warns(LabeledWarning, match="source 'x' has 6 rows, and 'y' has 5"):

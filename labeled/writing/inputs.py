@@ -262,7 +262,7 @@ def inputs_of(
             tables.warn_of_index(sources)
         whole = tables.frame_sources(sources)
     elif isinstance(sources, Mapping):
-        whole = sources
+        whole = _real_rows(sources) if isinstance(sources, Batch) else sources
     elif not isinstance(sources, Iterable) or isinstance(sources, NO_BATCHES):
         raise ArrayError(
             f"cannot write {type(sources).__name__}; give {{name: array}}, an xarray.Dataset, a "
@@ -290,6 +290,15 @@ def inputs_of(
         given |= made
     kept = {key: value for key, value in attrs.items() if not str(key).startswith("labeled_")}
     return Inputs(given, storable("the file", kept))
+
+
+def _real_rows(batch: Batch) -> Batch:
+    """Return a batch with the example axes first, and without the rows that only fill it up."""
+    first, n_rows = batch.examples_first(), len(batch.rows)
+    if batch.count == n_rows:
+        return first
+    arrays = first.arrays.items()  # flat values of ragged examples are not counted in rows
+    return first.with_arrays({k: a[: batch.count] if len(a) == n_rows else a for k, a in arrays})
 
 
 def _without_rows(base: SourceToWrite, ragged: RaggedAs) -> dict[str, SourceToWrite]:
@@ -339,7 +348,7 @@ def _checked_batches(batches: Iterable[Any]) -> Iterator[Any]:
         if not (isinstance(batch, Mapping) or tables.is_frame(batch)):
             words = "expected a mapping {name: array}, or a pandas.DataFrame"
             raise ArrayError(f"batch {number} is {type(batch).__name__}; {words}")
-        yield batch.examples_first() if isinstance(batch, Batch) else batch
+        yield batch
 
 
 def _with_axes(dataset: xr.Dataset) -> dict[str, xr.DataArray]:
