@@ -100,6 +100,8 @@ def test_what_is_no_array_is_named(tmp_path: Path, sources: Any, words: str) -> 
         ({"dims": ("batch", "w")}, ArgumentError, r"dims=\('batch', 'w'\) must be a mapping"),
         ({"source_attrs": {"x": 3}}, ArgumentError, "source_attrs=.* must be a mapping"),
         ({"compression": "gzip", "level": "9"}, ArgumentError, "level='9' must be a whole number"),
+        ({"level": 3}, ArrayError, "compression=None of source 'x'; give it a compression=, or"),
+        ({"compression": "gzip", "level": 10}, ArrayError, "of source 'x'; levels are 1 to 9"),
         ({"memory": [1]}, ArgumentError, r"memory=\[1\] must be a number, text"),
         ({"threads": "2"}, ArgumentError, "threads='2' must be a whole number"),
         ({"attrs": {"": 1}}, ArrayError, "an attribute of the file has no name"),

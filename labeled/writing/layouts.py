@@ -206,8 +206,9 @@ def layout_for(name: str, shape: Shape, dtype: np.dtype[Any], wish: Wish) -> Lay
     elif codec is not None and codec not in CODECS:
         why = f"compression of {source} is {codec!r}; it must be None or one of {tuple(CODECS)}"
     elif level is not None and (codec is None or not low <= level <= high):
-        why = f"level={level!r} does not fit compression={codec!r} of {source}"
-        why += "" if codec is None else f"; levels are {low} to {high}"
+        remedy = "give it a compression=, or make level= a mapping of the sources that have one"
+        remedy = remedy if codec is None else f"levels are {low} to {high}"
+        why = f"level={level!r} does not fit compression={codec!r} of {source}; {remedy}"
     elif layout == "contiguous" and not plain:
         why = f"{source} cannot be contiguous and compressed or chunked; leave layout= out"
     elif layout == "contiguous" and growing:
