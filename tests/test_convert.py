@@ -549,6 +549,18 @@ def test_a_source_in_another_file_is_left_out_or_allowed(tmp_path: Path) -> None
         labeled.convert(origin, target, sources=["z"], overwrite=True)
 
 
+def test_sources_of_different_lengths_are_reported(tmp_path: Path) -> None:
+    """The warning named splits= as if convert had it."""
+    arrays = {"x": np.arange(3), "y": np.arange(2)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.warns(labeled.LabeledWarning, match=r"'y' has 2: .* splits= of labeled\.write"):
+        labeled.convert(tmp_path / "a.npz", tmp_path / "a.hdf5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        path = labeled.write(tmp_path / "b", arrays, {"one": {"x": (0, 3)}, "two": {"y": (0, 2)}})
+    assert labeled.open_dataset(path).splits == {"one": {"x": 3}, "two": {"y": 2}}
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning:zarr")
 def test_variables_that_are_no_sources_are_reported(tmp_path: Path) -> None:
     pytest.importorskip("zarr")

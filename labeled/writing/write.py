@@ -378,7 +378,7 @@ def _warn_of_lengths(table: Splits | None, counts: Mapping[str, int]) -> None:
         warn(
             f"source {first!r} has {n:,} rows, and {other!r} has {m:,}: batches need equal "
             "numbers; take some that agree (sources=, or example_dim= of netCDF and zarr), correct "
-            "the arrays, or name the rows of each source with splits="
+            "the arrays, or name the rows of each source with splits= of labeled.write"
         )
 
 
