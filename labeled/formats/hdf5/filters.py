@@ -17,15 +17,17 @@ as not applied: HDF5 itself does so, and such a chunk is read without decoding.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import itertools
 import struct
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import deflate
 import h5py
 import numpy as np
 
@@ -46,6 +48,7 @@ from labeled.formats.header import (
 from labeled.formats.memory import scratch
 from labeled.formats.region import Array
 from labeled.permute import compiled
+from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
 
@@ -62,14 +65,51 @@ class DecodeError(ValueError):
 # ---------------------------------------------------------------- compression
 
 
-def _inflate(_: Options, data: Array, out: Array) -> int:
-    """Decode deflate data outside the GIL, by libdeflate."""
+@functools.cache
+def _libdeflate() -> Any:
+    """Return libdeflate, or None where its functions are hidden.
+
+    The binding that this library depends on (``deflate``) returns new bytes for every chunk,
+    which then have to be copied to their place. Its extension module holds libdeflate itself,
+    whose functions are found by name, unless a build hides them.
+    """
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
     try:
-        found = deflate.zlib_decompress(data, len(out))  # never longer than that
-    except deflate.DeflateError as fault:
-        raise DecodeError(f"deflate data are damaged ({fault})") from fault
-    out[: len(found)] = np.frombuffer(found, np.uint8)
-    return len(found)
+        library = ctypes.CDLL(importlib.import_module("deflate._deflate").__file__)
+        library.libdeflate_alloc_decompressor.restype = pointer
+        library.libdeflate_free_decompressor.argtypes = [pointer]
+        library.libdeflate_zlib_decompress.argtypes = [pointer, *(pointer, size) * 2, pointer]
+    except (ImportError, OSError, AttributeError, TypeError):
+        return None
+    return library
+
+
+# the decompressor of each thread: libdeflate decodes one stream at a time with it
+_OWN = threading.local()
+
+
+def _inflate(_: Options, data: Array, out: Array) -> int:
+    """Decode deflate data outside the GIL."""
+    library = _libdeflate()
+    if library is None:
+        binding = importlib.import_module("deflate")
+        try:
+            found = np.frombuffer(binding.zlib_decompress(data, len(out)), np.uint8)
+        except binding.DeflateError as fault:
+            raise DecodeError(f"deflate data are damaged ({fault})") from fault
+        out[: len(found)] = found  # it is never longer
+        return len(found)
+    if not hasattr(_OWN, "held"):
+        held = library.libdeflate_alloc_decompressor()
+        if not held:
+            raise MemoryError("libdeflate could not allocate a decompressor")
+        free = library.libdeflate_free_decompressor
+        weakref.finalize(threading.current_thread(), free, held).atexit = False
+        _OWN.held = held
+    given = address_of(data), len(data), address_of(out), len(out)
+    if library.libdeflate_zlib_decompress(_OWN.held, *given, None):
+        raise DecodeError(f"deflate data are damaged, or do not end after {len(out)} bytes")
+    return len(out)
 
 
 def _imagecodecs(name: str, **options: Any) -> Decode:
