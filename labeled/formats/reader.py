@@ -421,6 +421,8 @@ class FileReader:
     def _checked(self, rows: Any) -> Ints:
         """Return rows as runs without empty ones, or as a list; all of them are there."""
         array = np.ascontiguousarray(as_array(rows))
+        if len(array) == 1 and array.ndim == 2 and 0 <= array[0, 0] < array[0, -1] <= self.n_rows:
+            return array
         if array.ndim == 1:
             return listed_rows(array, self.n_rows, self.where)
         ends = array.reshape(-1)
@@ -463,7 +465,9 @@ class ValuesReader(FileReader):
         return outer_take(self._load(self.source), self.region)
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
-        rows = rows_of(runs)
+        self._read_list(rows_of(runs), out, places)
+
+    def _read_list(self, rows: Ints, out: Array, places: Ints | None) -> None:
         out[slice(len(rows)) if places is None else places] = self._values[rows]
 
 
