@@ -297,8 +297,11 @@ def _real_rows(batch: Batch) -> Batch:
     first, n_rows = batch.examples_first(), len(batch.rows)
     if batch.count == n_rows:
         return first
-    arrays = first.arrays.items()  # flat values of ragged examples are not counted in rows
-    return first.with_arrays({k: a[: batch.count] if len(a) == n_rows else a for k, a in arrays})
+    arrays = dict(first.arrays)
+    for name, array in first.arrays.items():
+        if f"{name}_shapes" not in arrays:  # else they are the values of all examples
+            arrays[name] = array[: batch.count]
+    return first.with_arrays(arrays)
 
 
 def _without_rows(base: SourceToWrite, ragged: RaggedAs) -> dict[str, SourceToWrite]:
