@@ -469,7 +469,7 @@ def _files(path: str) -> list[str]:
     return sorted((one for one in found if os.path.basename(one)[0] not in "._"), key=natural)
 
 
-def _of_xarray(dataset: xr.Dataset, example_dim: str | None) -> _Origin:
+def _of_xarray(dataset: xr.Dataset, example_dim: str | None = None) -> _Origin:
     """Put the example dim first, and leave out variables that do not have it.
 
     By default that is the only unlimited dim, else ``batch``, else the first of the first variable.

@@ -288,9 +288,12 @@ def _scanned(paths: Names, options: Options, stamps: Stamps, names: Names = ()) 
     for split, provided in first.splits.items():
         rows = splits[split] = {}
         for name in provided:
-            rows[name] = joined_rows(
-                (Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers
-            )
+            rows[name] = Selection.of(provided[name])
+            if len(headers) > 1:
+                each = [
+                    (Selection.of(h.splits[split][name]), h.sources[name].n_rows) for h in headers
+                ]
+                rows[name] = joined_rows(each)
     return Catalog(headers, tuple(marks), sources, variables, splits)
 
 

@@ -336,12 +336,14 @@ def planned(
     `here` is whether the rows of a Dataset are read in the process that writes.
     """
     o = options
-    inputs = _with_extras(inputs_of(sources, o.dims, o.ragged, here=here), o)
+    inputs = inputs_of(sources, o.dims, o.ragged, here=here)
+    inputs = _with_extras(inputs, o)
     found = own_splits(sources) if splits is None and is_dataset(sources) else splits
     table = None if found is None else as_splits(found, inputs.n_rows)
     _check_fit(inputs, netcdf=o.netcdf)
     file_attrs = _file_attrs(inputs, o)
-    plan = PackingPlan.of(inputs, o, table, statistics=o.statistics, checksums=o.checksums)
+    kept: Any = {"statistics": o.statistics, "checksums": o.checksums}
+    plan = PackingPlan.of(inputs, o, table, **kept)
     plan = fitting(plan, o.memory) if here else plan
     _warn_of_lengths(table, {name: n for name, n in inputs.n_rows.items() if n is not None})
     if table is not None and splits is not None:
@@ -416,9 +418,10 @@ def _check_fit(inputs: Inputs, *, netcdf: bool) -> None:
         for one, what in called.items():
             if one in taken:
                 remedy = "rename one with dims={source: (...)}"
-                if what == "dim":
-                    remedy += ", or write with labeled.write(..., netcdf=False)"
-                elif one not in lengths:  # a coordinate with a name of its own
+                remedy += (
+                    ", or write with labeled.write(..., netcdf=False)" if what == "dim" else ""
+                )
+                if what == "coordinate" and one not in lengths:  # it has a name of its own
                     remedy = "give the source or the coordinate another name"
                 other_use = "source" if one in inputs.sources else "group of sources"
                 raise DimsError(
@@ -450,7 +453,7 @@ def own_splits(dataset: Any) -> dict[str, dict[str, Any]] | None:
         return None
     out: dict[str, dict[str, Any]] = {}
     for split, by_source in catalog.splits.items():
-        own = {name: by_source[name] for name in dataset.sources if name in by_source}
+        own = {n: Selection.concat([by_source[n]]) for n in dataset.sources if n in by_source}
         seen: dict[str, Selection] = {}  # sources with equal rows share one list
         out[split] = {name: seen.setdefault(one.token, one).compact for name, one in own.items()}
     return out if any(out.values()) else None
