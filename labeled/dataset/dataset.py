@@ -254,7 +254,8 @@ class Dataset(Viewed):
         >>> ds.subset([7, 2, 2]).subset(slice(1, None))["x"].values
         array([2, 2])
         """
-        n_rows, loaded, in_files = self.n_rows, self.loaded, self._file_rows
+        n_rows, loaded = self.n_rows, self.loaded
+        in_files = self._rows if self.selections is None else self.selections
         chosen, taken = {}, dict[str, Selection]()  # sources with equal rows share what comes out
         try:
             if loaded is not None or not self.sources:

@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from io import IOBase
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,7 +197,7 @@ def find_files(path: Path | Iterable[Path], format: str | None = None) -> Names:
     return tuple(map(os.path.abspath, found))
 
 
-def find_named(path: Mapping[Any, Any], format: str | None) -> tuple[Names, Names]:
+def find_named(path: Mapping[Any, Any], format: str | None = None) -> tuple[Names, Names]:
     """Return the paths that a mapping names, and the source each of them holds.
 
     Raises
@@ -277,11 +277,12 @@ def _scanned(paths: Names, options: Options, stamps: Stamps, names: Names = ()) 
         n_bytes = sum(map(attrgetter("size"), header.stamps))
         times = tuple(map(attrgetter("mtime_ns"), header.stamps))
         marks.append(Mark(n_bytes, header.fingerprint, times))
+    by_file = list(map(attrgetter("sources"), headers))
     sources: dict[str, Source] = {}
     variables: dict[str, Source] = {}
     splits: dict[str, dict[str, Selection]] = {}
     for name in first.sources:
-        sources[name] = Source.of(tuple(header.sources[name] for header in headers), io)
+        sources[name] = Source.of(tuple(map(itemgetter(name), by_file)), io)
     for name, variable in first.variables.items():  # without the example dim, of the first file
         many = headers if _is_along(variable, first) else headers[:1]
         variables[name] = Source.of(tuple(header.variables[name] for header in many), io)
