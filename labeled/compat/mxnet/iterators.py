@@ -33,7 +33,6 @@ from labeled._validation import integer
 from labeled.compat.errors import require
 from labeled.compat.mxnet.parameters import Version
 from labeled.errors import ArrayError, FileFormatError, LoaderError, check_known
-from labeled.providers.batch import BatchAxis, batch_axis_of
 
 Array = npt.NDArray[Any]
 FloatArray = npt.NDArray[np.float32]
@@ -101,7 +100,7 @@ class AbstractDataProvider(Iterator[Any]):
     batch_size: int
     provide_data: list[DataDesc]
     provide_label: list[DataDesc]
-    _batch_axis = 0
+    _samples_last = False
 
     def get_batch_size(self) -> int:
         """Return the batch size."""
@@ -174,15 +173,11 @@ class AbstractDataProvider(Iterator[Any]):
             for which, place in [(slice(0, self.batch_size), target)] if whole else target:
                 if not 0 <= which.start < which.stop <= self.batch_size:
                     raise ArrayError(f"{which} is not within a batch of {self.batch_size}")
-                part = array[self._at(which.start, which.stop)]
+                samples = slice(which.start, which.stop)
+                part = array[..., samples] if self._samples_last else array[samples]
                 if part.size != place.size:
                     raise ArrayError(f"samples have shape {part.shape}, their target {place.shape}")
                 place[...] = part.reshape(place.shape)
-
-    def _at(self, start: int, stop: int) -> Any:
-        """Return what picks samples out of an array."""
-        samples = slice(start, stop)
-        return samples if self._batch_axis == 0 else (..., samples)
 
     def __repr__(self) -> str:
         data, labels = (
@@ -407,8 +402,6 @@ class ArrayDataProvider(AbstractDataProvider):
         Permute all arrays before every pass, each time what the time before left.
     data_padding, label_padding : float
         Fill what the last batch lacks.
-    axes : {"last", "first"}
-        Where samples lie: the last axis, as it was, or the first.
     rng : numpy.random.Generator, optional
         Where permutations come from.
 
@@ -430,6 +423,8 @@ class ArrayDataProvider(AbstractDataProvider):
     [[2.0, 0.0], [5.0, 0.0]] 1
     """
 
+    _samples_last = True
+
     def __init__(
         self,
         data: Any,
@@ -439,26 +434,25 @@ class ArrayDataProvider(AbstractDataProvider):
         shuffle: bool = False,
         data_padding: float = 0,
         label_padding: float = 0,
-        axes: BatchAxis = "last",
         rng: np.random.Generator | None = None,
     ) -> None:
-        axis = self._batch_axis = batch_axis_of(axes)
         named = _named(data, "data", "data"), _named(label, "softmax_label", "label")
         if not named[0]:
             raise ArrayError("at least one array of data is needed")
-        first, n = named[0][0][0], named[0][0][1].shape[axis]
+        first, n = named[0][0][0], named[0][0][1].shape[-1]
         for name, one in (*named[0], *named[1]):
-            if one.shape[axis] != n:
-                raise ArrayError(f"{name!r} has {one.shape[axis]} samples, {first!r} has {n}")
+            if one.shape[-1] != n:
+                raise ArrayError(f"{name!r} has {one.shape[-1]} samples, {first!r} has {n}")
         if not 0 <= integer("batch_size", batch_size) <= n:
             raise LoaderError(f"batch_size={batch_size} must be from 0 to {n} samples")
         self.n_samples, self.batch_size = n, batch_size or n
         self._shuffle = shuffle
         self._rng = np.random.default_rng() if rng is None else rng
-        self._entries, first_batch = named, self._at(0, self.batch_size)
-        self._buffers = [[one[first_batch].copy() for _, one in some] for some in named]
+        self._entries = named
+        self._buffers = [[one[..., : self.batch_size].copy() for _, one in some] for some in named]
         self.provide_data, self.provide_label = (
-            [DataDesc(name, one[first_batch].shape) for name, one in some] for some in named
+            [DataDesc(name, (*one.shape[:-1], self.batch_size)) for name, one in some]
+            for some in named
         )
         self._padding = data_padding, label_padding
         self._place = -1
@@ -471,7 +465,7 @@ class ArrayDataProvider(AbstractDataProvider):
         if self._shuffle:
             order = self._rng.permutation(self.n_samples)
             for entries in self._entries:
-                entries[:] = [(name, one.take(order, self._batch_axis)) for name, one in entries]
+                entries[:] = [(name, one.take(order, -1)) for name, one in entries]
 
     def next(self) -> ArrayDataBatch:
         """Return the next batch of the pass; begin the first one where none was begun.
@@ -500,8 +494,8 @@ class ArrayDataProvider(AbstractDataProvider):
         """
         n = self.count_samples(batch)
         for buffer, (_, array) in zip(self._buffers[which], self._entries[which], strict=True):
-            buffer[self._at(0, n)] = array[self._at(batch.start, batch.stop)]
-            buffer[self._at(n, self.batch_size)] = self._padding[which]
+            buffer[..., :n] = array[..., batch.start : batch.stop]
+            buffer[..., n:] = self._padding[which]
         return self._buffers[which]
 
 
