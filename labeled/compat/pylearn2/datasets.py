@@ -29,7 +29,7 @@ from labeled.compat.pylearn2 import config, iteration
 from labeled.compat.pylearn2.space import CompositeSpace, Conv2DSpace, IndexSpace, VectorSpace
 from labeled.compat.pylearn2.utils import OneHotFormatter, make_np_rng
 from labeled.dataset.opening import open_dataset
-from labeled.errors import LabeledError, LabeledWarning
+from labeled.errors import LabeledWarning
 
 DEFAULT_RNG = (17, 2, 946)  # what every dataset drew from when no generator was given
 
@@ -42,8 +42,6 @@ class Dataset:
     _iter_subset_class, _iter_batch_size, _iter_num_batches, _iter_data_specs
         What :meth:`iterator` takes where it is given nothing; may be missing.
     """
-
-    _default_seed = DEFAULT_RNG
 
     def _missing(self) -> Any:
         raise old(NotImplementedError, f"{type(self).__name__} has none of this")
@@ -228,10 +226,6 @@ def converter_for(topo_view: Any, axes: Sequence[str | int]) -> DefaultViewConve
     return DefaultViewConverter(lengths, order)
 
 
-class NoViewConverterError(LabeledError, AttributeError):
-    """A view of images was asked of a dataset that holds none."""
-
-
 class DenseDesignMatrix(Dataset):
     """Examples as rows of a matrix, with or without targets.
 
@@ -324,7 +318,7 @@ class DenseDesignMatrix(Dataset):
 
     def _converter(self) -> Any:
         converter = self.view_converter
-        check(converter, "there is no view converter: rows are not images", NoViewConverterError)
+        check(converter, "there is no view converter: rows are not images", AttributeError)
         return converter
 
     def get_topological_view(self, mat: Any = None) -> Any:
