@@ -513,7 +513,6 @@ class FileRows:
             warnings.simplefilter("ignore", LabeledWarning)  # old files name no axes
             opened = open_dataset(filename)
         source = self._source = name.strip("/")
-        check(source in opened.sources, f"no source {name!r} in {os.fspath(filename)!r}", KeyError)
         chosen = opened.select(source)
         self._dataset = chosen.load() if in_memory else chosen
         self.shape, self.dtype = chosen.shapes[source], chosen.dtypes[source]
