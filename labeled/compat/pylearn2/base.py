@@ -311,13 +311,12 @@ class SimplyTypedSpace(Space):
         return csr_matrix(zeros) if self.sparse else zeros
 
     def _lazy_batch(self, dtype: Any, batch_size: int | None) -> Any:
-        made = self._zeros_dtype(dtype)
-        axis, shape = self.get_batch_axis(), self.sizes(batch_size or 0)
-        chunks = tuple("auto" if i == axis else -1 for i in range(len(shape)))
         import dask.array as da
 
-        zeros = da.zeros(shape, dtype=made, chunks=chunks)
+        shape, made = self.sizes(batch_size or 0), self._zeros_dtype(dtype)
+        zeros = da.zeros(shape, dtype=made, chunks=-1)
         if batch_size is None:  # a length that is not known
+            axis = self.get_batch_axis()
             unknown = tuple((np.nan,) if i == axis else c for i, c in enumerate(zeros.chunks))
             zeros = da.Array(zeros.dask, zeros.name, unknown, meta=zeros._meta)
         return zeros.map_blocks(csr_matrix, dtype=zeros.dtype) if self.sparse else zeros
