@@ -314,7 +314,7 @@ class H5PYDataset(Dataset):
         return tuple(subset.index_within_subset(values, request) for values in self.data_sources)
 
     def _out_of_memory_get_data(self, state: Any = None, request: Any = None) -> tuple[Any, ...]:
-        if not isinstance(request, _REQUESTS):
+        if not isinstance(request, int | slice | list | numbers.Integral):
             raise old(ValueError, f"a request is an int, a slice or a list, not {request!r}")
         if not self.external_file_handle and self.path not in self._file_handles:
             self._out_of_memory_open()
@@ -336,9 +336,6 @@ class H5PYDataset(Dataset):
             rows = [StoredRows(file, name) for name in self.sources]
             self._opened_rows = (file, rows)
         return rows  # type: ignore[no-any-return]  # from __dict__
-
-
-_REQUESTS = (int, slice, list, numbers.Integral)  # the plain ones first: they are found quickly
 
 
 def _table_of(file: h5py.File) -> SplitTable:
