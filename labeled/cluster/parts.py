@@ -152,9 +152,7 @@ def run_parts(
     return reduce(combine, accs)
 
 
-def statistics(
-    client: Reached, dataset: Dataset, *, every: int = 32, **options: Any
-) -> dict[str, dict[str, Any]]:
+def statistics(client: Reached, dataset: Dataset, **options: Any) -> dict[str, dict[str, Any]]:
     """Measure every numeric source of a dataset on the workers of a cluster, in one pass.
 
     The numbers are those that :func:`labeled.write` gathers, by the same arithmetic.
@@ -165,8 +163,8 @@ def statistics(
         Or the address of a scheduler.
     dataset : Dataset
         Its rows are those measured.
-    every, **options
-        As for :func:`run_parts`: `parts`, `workers`, `batch_size`, `memory`, ...
+    **options
+        As for :func:`run_parts`: `parts`, `every`, `workers`, `batch_size`, `memory`, ...
 
     Returns
     -------
@@ -185,7 +183,7 @@ def statistics(
     if not sources:
         raise ArrayError(f"no source of {dataset.where} holds numbers to measure: {dataset.dtypes}")
     batch_rows = rows_at_once(sum(source.row_bytes for source in sources.values()))
-    given = {"batch_size": batch_rows, "ragged": "flat", "every": every, **options}
+    given = {"batch_size": batch_rows, "ragged": "flat", **options}
     fold = partial(measure_batch, {name: measure_of(one) for name, one in sources.items()})
     init = {name: Moments() for name in sources}
     found = run_parts(client, dataset.select(*sources), fold, init, _merged, **given)
