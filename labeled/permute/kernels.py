@@ -295,9 +295,13 @@ def tiles(
     most = min(WIDE, STAGED_LINES // run)
     n_items, stage = per * most, scratch + BUFFER_BYTES
     pitch = most * LINE
+    # so short that neighbours of a row lie in its cache lines: these come next
+    share_lines = n_blocks == 1 and n_fast * item_size < 2 * LINE
     for unit in range(first, last):
-        o = unit // (n_runs * n_blocks)
-        place = (unit // n_blocks - o * n_runs) * run - head
+        o, at_run = unit // (n_runs * n_blocks), unit // n_blocks % n_runs
+        if share_lines:
+            o, at_run = unit % n_outer, unit // n_outer
+        place = at_run * run - head
         r, start = max(0, place), unit % n_blocks * block
         span = min(place + run, n_rows) - r
         if span <= 0:  # a loop that may be empty is compiled to take a third longer
