@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import pytest
 
+from labeled import permute
 from labeled.samplers.permutation import ORDER_VERSION, Permutation, explicit_permutation, key_of
 from labeled.samplers.plan import EpochPlan, plan_hash
 from labeled.samplers.units import UniformUnits, units_of_groups
@@ -55,6 +57,24 @@ def test_bijections():
         75533740415665304,
         55192661116435291,
     ]
+
+
+@pytest.mark.parametrize("fast", ["0", "1"])
+@pytest.mark.parametrize(
+    ("n", "found"),
+    [(2**16 + 1, "2db01c30c866c528"), (10**8, "194444e6096853f2"), (2**61 - 1, "3c6021d50640f5e1")],
+)
+def test_long_bijections_with_and_without_compiled_loops(n, found, fast, monkeypatch):
+    if fast == "1":
+        pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    monkeypatch.setenv("LABELED_FAST", fast)
+    permute.forget()
+    positions = np.arange(40_000) * (n // 40_000)
+    permutation = Permutation(n, key_of(1))
+    values = permutation(positions)
+    assert hashlib.blake2b(values.astype("<i8").tobytes(), digest_size=8).hexdigest() == found
+    np.testing.assert_array_equal(permutation(values, inverse=True), positions)
+    permute.forget()
 
 
 def test_window_order():

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from labeled._numba import pays_off
 from labeled.errors import ReadError
 from labeled.formats.region import Array, Ints
 from labeled.permute import compiled
@@ -149,8 +150,8 @@ def put_rows(out: Array, place: slice | Ints, rows: Array, wanted: Ints | None =
     if isinstance(place, slice) or out.ndim == 1 or out.dtype.hasobject or not (alike and packed):
         out[place] = rows if wanted is None else np.take(rows, wanted, axis=0, mode="clip")
         return
-    pays_off = out.nbytes >= STREAMED_BYTES and compiled.pays_off(rows.nbytes)
-    if pays_off and compiled.kernels().scatter(out, place, rows, wanted):
+    streams = out.nbytes >= STREAMED_BYTES and pays_off(rows.nbytes)
+    if streams and compiled.kernels().scatter(out, place, rows, wanted):
         return
     if wanted is not None:
         rows = np.take(rows, wanted, axis=0, mode="clip")
@@ -165,7 +166,7 @@ def take_rows(stored: Array, rows: Ints, out: Array) -> None:
     row some time before it is copied.
     """
     large = stored.nbytes >= STREAMED_BYTES and out.nbytes >= PICKED_BYTES
-    if large and not out.dtype.hasobject and compiled.pays_off(out.nbytes):
+    if large and not out.dtype.hasobject and pays_off(out.nbytes):
         row_bytes = out.nbytes // len(out)
         target = out.reshape(-1).view(np.uint8).reshape(len(out), row_bytes)
         if compiled.kernels().pick(stored.reshape(-1).view(np.uint8), rows * row_bytes, target):
@@ -182,7 +183,7 @@ def pick_rows(stored: Array, at: Ints, target: Array) -> None:
         rows = stored[first : first + n * row_bytes].reshape(n, row_bytes)
         take_rows(rows, at // row_bytes, target)
         return
-    if compiled.pays_off(target.nbytes) and compiled.kernels().pick(stored, at, target):
+    if pays_off(target.nbytes) and compiled.kernels().pick(stored, at, target):
         return
     item = np.dtype((np.void, row_bytes))  # rows that begin at every byte
     anywhere = np.ndarray(max(len(stored) - row_bytes + 1, 0), item, stored, strides=(1,))

@@ -34,10 +34,11 @@ from typing import Any
 import numpy as np
 
 from labeled import device
+from labeled._numba import available
 from labeled._threads import share
 from labeled.errors import ArrayError, DimsError
 from labeled.permute import compiled, cuda, plan
-from labeled.permute.compiled import available, describe, forget
+from labeled.permute.compiled import describe, forget
 from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, empty
 
 __all__ = ["Taken", "available", "copy", "describe", "empty", "forget", "gather"]

@@ -1,9 +1,7 @@
-"""Copies by compiled kernels: when numba is imported, which kernel fits, its table, its factors.
+"""Copies by compiled kernels: which kernel fits, its table, its factors.
 
-Importing numba (extra ``fast``) and compiling costs about a second, so nothing here touches it
-until a copy is large enough (`LOAD_BYTES`), or enough bytes were moved without it
-(:func:`pays_off`). With ``NUMBA_DISABLE_JIT`` set, as for debugging or measuring coverage, loops
-would run as plain Python, a hundred times slower: then all is done as without numba.
+Importing numba and compiling costs about a second, so nothing here touches it until a copy is
+large enough (`LOAD_BYTES`).
 
 The kernels see a copy as its fast axis, its *rows* (axes along which the destination is
 contiguous, taken as one), and everything else, the *outer* axes:
@@ -22,37 +20,25 @@ microseconds besides its bytes.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import math
-import os
-import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from labeled._numba import at_hand, available, look_again, obstacle
 from labeled._threads import processors, share
-from labeled.errors import how_to_install
 from labeled.permute.plan import CACHE_LINE, Array, CopyPlan, Rows, Shape, address_of
-
-Loop = Callable[..., Any]
-
-# numba's own variable, which turns compiling off; ours, which leaves compiled loops alone
-OFF, SWITCH = "NUMBA_DISABLE_JIT", "LABELED_FAST"
 
 LOAD_BYTES = 1 << 19  # the first copy that reads and writes so many bytes imports the kernels
 
 # once they are imported, copies of so many bytes use them: one picture is scaled in a third of the
 # time that NumPy takes
 USE_BYTES = 1 << 12
-
-# bytes moved without compiled loops, which took about as long as importing numba takes
-PAID_BYTES = 1 << 30
 
 # bytes read and written from which a second thread pays, even if it is kept waiting a little
 SHARE_BYTES = 1 << 24
@@ -88,98 +74,34 @@ HEADER = 9  # numbers at the start of a kernel's table, before its offsets
 
 _local = threading.local()
 _kernels: ModuleType | None = None
-_failed = ""
-_moved_bytes = 0
 
 
-# ---------------------------------------------------------------- whether numba is there
-@cache
-def _obstacle() -> str:
-    """Return why no loop may be compiled, empty if it may.
-
-    Looked at once: to ask the environment takes longer than to scatter a chunk's rows, and to
-    look for numba longer than a small copy.
-    """
-    if os.environ.get(SWITCH) == "0":
-        return f"compiled kernels are turned off by {SWITCH}=0"
-    if os.environ.get(OFF, "") not in ("", "0"):
-        return f"compiled kernels are turned off by {OFF}"
-    if importlib.util.find_spec("numba") is None:
-        return f"numba is not installed: {how_to_install('numba', 'fast')}"
-    return ""
-
-
-def available() -> bool:
-    """Say whether the kernels are installed and not turned off."""
-    return not (_failed or _obstacle())
-
-
+# ---------------------------------------------------------------- whether kernels are at hand
 def describe() -> str:
     """Return one line for plans and reports."""
     if available():
         return "compiled kernels" + (" (not needed yet)" if _kernels is None else "")
-    return f"blocked NumPy ({_failed or _obstacle()})"
+    return f"blocked NumPy ({obstacle()})"
 
 
 def forget() -> None:
     """Look at the switch and for numba again."""
-    global _kernels, _failed
-    _kernels, _failed = None, ""
-    _obstacle.cache_clear()
+    global _kernels
+    _kernels = None
+    look_again()
 
 
-def pays_off(n_bytes: int) -> bool:
-    """Whether to move so many bytes by compiled loops: numba is imported, or that pays by now.
-
-    It is imported here, once this process has moved :data:`PAID_BYTES` bytes without it.
-    """
-    global _moved_bytes
-    if _obstacle():
-        return False
-    if hasattr(sys.modules.get("numba"), "njit"):
-        return True
-    if _moved_bytes > PAID_BYTES:  # it is not there, does not load, or another thread is at it
-        return False
-    _moved_bytes += n_bytes
-    return _moved_bytes > PAID_BYTES and _loaded(worth=True)
-
-
-@cache
 def kernels() -> Any:
-    """Return the compiled loops; this imports numba."""
-    return importlib.import_module("labeled.permute.kernels")
+    """Return the compiled loops; the first call imports numba."""
+    global _kernels
+    if _kernels is None:
+        _kernels = importlib.import_module("labeled.permute.kernels")
+    return _kernels
 
 
 def _loaded(*, worth: bool) -> bool:
     """Whether the kernels are at hand; they are imported now if that is worth it."""
-    global _kernels, _failed
-    if _kernels is None and worth and available():
-        try:
-            _kernels = kernels()
-        except ImportError as error:
-            _failed = f"numba does not load: {error}"
-    return _kernels is not None
-
-
-def loop(function: Loop, **options: Any) -> Loop:
-    """Compile at the first call, without the GIL; keep the code where numba may write."""
-    njit: Any = importlib.import_module("numba").njit
-    made: Any
-    try:
-        made = njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # no folder to write to: neither beside the file nor the user's own
-        made = njit(nogil=True, **options)(function)
-    for name in ("save_overload", "load_overload"):
-        method = getattr(made._cache, name, None)
-        if method is None:
-            continue
-
-        def unless_full(*args: Any, method: Loop = method) -> Any:
-            with suppress(OSError):  # the disk is full, with the code compiled and ready
-                return method(*args)
-
-        setattr(made._cache, name, unless_full)
-    return cast(Loop, made)
+    return _kernels is not None or (worth and at_hand() and kernels() is not None)
 
 
 # ---------------------------------------------------------------- a copy by a kernel

@@ -35,7 +35,8 @@ from llvmlite import ir
 from numba import typeof, types
 from numba.extending import intrinsic
 
-from labeled.permute.compiled import HEADER, RUN_ITEMS, TILE_RUN, Loop, loop
+from labeled._numba import Loop, loop
+from labeled.permute.compiled import HEADER, RUN_ITEMS, TILE_RUN
 from labeled.permute.plan import CACHE_LINE as LINE
 from labeled.permute.plan import address_of
 

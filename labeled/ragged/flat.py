@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from labeled._numba import pays_off
 from labeled.errors import ArrayError, FileFormatError
 from labeled.permute import compiled
 from labeled.selection import spread
@@ -232,7 +233,7 @@ def copy_segments(out: Array, places: Rows, source: Array, starts: Rows, sizes: 
     plain = out.dtype == source.dtype and not out.dtype.hasobject
     if plain and out.flags.c_contiguous and source.flags.c_contiguous:
         to, there = out.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8)
-        if total * item >= 1 << 14 and compiled.pays_off(total * item):
+        if total * item >= 1 << 14 and pays_off(total * item):
             copy = compiled.kernels().copy_segments
             if copy(to, places * item, there, starts * item, sizes * item):
                 return

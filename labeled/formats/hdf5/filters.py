@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
+from labeled._numba import loop, pays_off
 from labeled._optional import import_optional
 from labeled.errors import MissingExtraError, how_to_install, listed
 from labeled.formats.header import (
@@ -47,7 +48,6 @@ from labeled.formats.header import (
 )
 from labeled.formats.memory import scratch
 from labeled.formats.region import Array
-from labeled.permute import compiled
 from labeled.permute.plan import address_of
 
 CHECKSUM_BYTES = 4
@@ -190,7 +190,7 @@ def _join() -> Callable[..., None]:
     This imports numba, which takes half a second, so it is asked for only where that is loaded.
     """
 
-    @compiled.loop
+    @loop
     def join(planes: Any, out: Any) -> None:
         for i in range(len(out)):
             word = out.dtype.type(0)
@@ -215,7 +215,7 @@ def _unshuffle(options: Options, data: Array, out: Array) -> int:
     item = options[0]
     n = len(data) // item
     planes, elements = data[: n * item].reshape(item, n), out[: n * item].reshape(n, item)
-    if item in (2, 4, 8) and compiled.pays_off(len(data)):
+    if item in (2, 4, 8) and pays_off(len(data)):
         _join()(tuple(planes), elements.reshape(-1).view(f"<u{item}"))
     else:
         for byte, plane in enumerate(planes):
