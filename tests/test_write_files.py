@@ -163,6 +163,21 @@ def test_sources_of_batches_that_differ_in_length_are_named(tmp_path: Path) -> N
         labeled.write(tmp_path / "x.hdf5", iter(batches))
 
 
+def test_batches_that_would_pair_rows_wrongly_are_refused(tmp_path: Path) -> None:
+    """Their totals agree, so the file would look sound. One that ends early pairs none wrongly."""
+    odd = [{"x": np.zeros(3), "y": np.zeros(4)}, {"x": np.zeros(4), "y": np.zeros(3)}]
+    old = labeled.write(tmp_path / "old", {"x": np.zeros(5), "y": np.zeros(5)}, chunks=2)
+    with pytest.raises(ArrayError, match=r"batch 1 .* 3 rows of source 'x' and 4 of 'y'.*; give"):
+        labeled.write(tmp_path / "new", iter(odd))
+    with pytest.raises(ArrayError, match="after 8 rows of source 'x' and 9 of 'y'"):
+        labeled.append(old, odd)
+    even = [{"x": np.zeros(n), "y": np.zeros(m)} for n, m in ((3, 3), (3, 2), (4, 0))]
+    splits = {"train": (0, 5), "test": {"x": (5, 10)}}
+    path = labeled.write(tmp_path / "new", iter(even), splits)
+    with h5py.File(path) as file:
+        assert (len(file["x"]), len(file["y"])) == (10, 5)
+
+
 @pytest.mark.parametrize("rows", [(0, 4), (0, 6), [5, 0]], ids=str)
 def test_a_split_called_all_is_a_split_like_others(tmp_path: Path, rows: Any) -> None:
     whole, again = tmp_path / "x.hdf5", tmp_path / "again.hdf5"

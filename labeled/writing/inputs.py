@@ -93,11 +93,12 @@ class Inputs:
         Raises
         ------
         ArrayError
-            If a batch does not go with the first one.
+            If a batch does not go with the first one, or its rows would be paired wrongly.
         """
         done = dict.fromkeys(self.sources, 0)
         for number, batch in enumerate([self] if self.batches is None else self.batches):
             check_alike(f"batch {number}", batch, "the first one", self)
+            self._check_pairs(number, batch)
             for name, n_rows in batch.n_rows.items():
                 self.counts[name] = self.counts.get(name, 0) + (n_rows or 0)
                 given = batch.sources[name]
@@ -112,6 +113,16 @@ class Inputs:
                     blocks = partial(_passing, one.blocks) if batch.passing else one.blocks
                     yield replace(one, blocks=blocks), done[one.name]
                     done[one.name] += int(one.shape[0] or 0)
+
+    def _check_pairs(self, number: int, batch: Inputs) -> None:
+        """Refuse rows of several sources if earlier batches gave more rows of one than another."""
+        before = sorted((self.counts.get(name, 0), name) for name, n in batch.n_rows.items() if n)
+        if before and before[0][0] != before[-1][0]:
+            (n, one), (m, other) = before[0], before[-1]
+            raise ArrayError(
+                f"batch {number} comes after {n:,} rows of source {one!r} and {m:,} of {other!r}, "
+                f"and would pair its rows wrongly; give equal numbers of rows of both in each batch"
+            )
 
 
 def _passing(blocks: Callable[[int], Iterator[Block]], rows: int) -> Iterator[Block]:
