@@ -157,6 +157,22 @@ def test_batches_of_a_loader_are_written_without_their_padding(tmp_path: Path, l
     assert labeled.open_dataset(labeled.write(tmp_path / "z", last)).n_rows == 2
 
 
+@pytest.mark.filterwarnings("ignore:source 'n' has")
+@pytest.mark.parametrize("ragged", ["list", "pad", "flat"])
+@pytest.mark.parametrize("batch_rows", [2, 4])
+def test_a_padded_batch_is_written_like_a_short_one(
+    tmp_path: Path, batch_rows: int, ragged: Any
+) -> None:
+    """Flat values are of all examples: there may be as many as rows of the batch, or fewer."""
+    given = {"n": np.arange(5), "r": [np.arange(n) for n in (3, 0, 1, 2, 4)]}
+    ds = labeled.open_dataset(labeled.write(tmp_path / "x", given))
+    files = []
+    for last in ("pad", "keep"):
+        *_, batch = ds.batches(batch_rows, last=last, ragged=ragged)
+        files.append(Path(labeled.write(tmp_path / last, batch)).read_bytes())
+    assert files[0] == files[1]
+
+
 def test_sources_of_batches_that_differ_in_length_are_named(tmp_path: Path) -> None:
     batches = [{"x": np.zeros((3, 2)), "y": np.zeros(n)} for n in (3, 2)]
     with pytest.warns(LabeledWarning, match="source 'x' has 6 rows, and 'y' has 5"):

@@ -305,13 +305,13 @@ def inputs_of(
 
 def _real_rows(batch: Batch) -> Batch:
     """Return a batch with the example axes first, and without the rows that only fill it up."""
-    first, n_rows = batch.examples_first(), len(batch.rows)
-    if batch.count == n_rows:
+    first, n_padded = batch.examples_first(), len(batch.rows) - batch.count
+    if not n_padded:
         return first
     arrays = dict(first.arrays)
     for name, array in first.arrays.items():
         if f"{name}_shapes" not in arrays:  # else they are the values of all examples
-            arrays[name] = array[: batch.count]
+            arrays[name] = array[: len(array) - n_padded]  # offsets are one more than rows
     return first.with_arrays(arrays)
 
 
