@@ -97,12 +97,13 @@ def write(
         block wherever dask runs, and compressed there; what several blocks share (a mean over all
         rows, say) is computed again for each group of blocks, so `persist` it first. An iterable
         gives batches ``{name: array}``, or DataFrames, of any number of rows, and may use the
-        memory of one for the next; of a loader's batches, rows of padding are left out. A
-        labeled.Dataset gives its selected rows, and its splits if all rows are selected. A
-        DataFrame gives its columns, not its index (``reset_index()`` makes columns of it);
-        single values in an xarray.Dataset are left out. Times are stored as
-        nanoseconds with CF attributes, those of a time zone in UTC; texts, and bytes in object
-        arrays, as UTF-8 texts of any length. Examples of different shapes are a
+        memory of one for the next; of a loader's batches, rows of padding are left out. Plain
+        dicts (``output="numpy"``) do not say how many of their rows are real, so padding in them
+        is stored: make them with ``last="keep"``. A labeled.Dataset gives its selected rows, and
+        its splits if all rows are selected. A DataFrame gives its columns, not its index
+        (``reset_index()`` makes columns of it); single values in an xarray.Dataset are left out.
+        Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; texts, and
+        bytes in object arrays, as UTF-8 texts of any length. Examples of different shapes are a
         :class:`labeled.Ragged`, a list of arrays, or an object array of them; batches take only
         the last two.
     splits : mapping of split to rows, optional
