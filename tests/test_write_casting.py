@@ -304,6 +304,24 @@ def test_attributes_that_hdf5_cannot_hold_are_named(tmp_path: Path, value: Any) 
     assert labeled.open_dataset(path).attrs["k"] == "text"
 
 
+@given(st.lists(st.lists(st.integers(-(2**63), 2**64 - 1), min_size=1), min_size=1))
+@example([[1, 2**64 - 1]])
+@example([[1], [2**64 - 1, 1]])
+@example([[-1, 2**64 - 1]])
+def test_integers_of_attributes_are_stored_exactly_or_refused(
+    tmp_path_factory: Any, rows: Any
+) -> None:
+    path, whole = tmp_path_factory.mktemp("w") / "x.h5", [one for row in rows for one in row]
+    attrs = {"rows": rows, "whole": tuple(whole)}
+    if min(whole) < 0 and max(whole) >= 2**63:
+        with pytest.raises(ArrayError, match="attribute 'rows' of the file is"):
+            labeled.write(path, {"x": np.arange(3)}, attrs=attrs)
+        return
+    with h5py.File(labeled.write(path, {"x": np.arange(3)}, attrs=attrs)) as file:
+        assert [list(map(int, row)) for row in file.attrs["rows"]] == rows
+        assert list(map(int, file.attrs["whole"])) == whole
+
+
 def test_what_cannot_be_written_is_said_in_words_of_writing(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with pytest.raises(ArrayError, match="40 axes, and HDF5 knows 32"):

@@ -202,13 +202,9 @@ def _storable(what: str, value: Any) -> Any:
     if isinstance(value, np.generic) and value.dtype.kind in "US":
         value = value.item()
     try:
-        array = np.asarray(value)
+        array = _unchanged(value)
     except ValueError:  # lists of different lengths are no array
         array = _uneven(value)
-    if array.dtype.kind in "SU" and isinstance(value, list | tuple):
-        each = np.asarray(value, object)
-        if not all(isinstance(one, str | bytes) for one in each.flat):
-            array = each  # NumPy makes texts of the numbers among texts
     single = isinstance(value, str | bytes)
     rows = isinstance(h5py.check_vlen_dtype(array.dtype), np.dtype)
     if not single and (rows or array.dtype.kind in "biufcSV"):
@@ -227,11 +223,26 @@ def _storable(what: str, value: Any) -> Any:
     return out.reshape(array.shape)[()]
 
 
+def _unchanged(value: Any) -> Array:
+    """Return an attribute as an array; of Python objects where NumPy would change a list of them.
+
+    It makes texts of numbers among texts, and rounds integers that only float64 holds together.
+    """
+    array = np.asarray(value)
+    if array.dtype.kind in "SUf" and array.size and isinstance(value, list | tuple):
+        each = np.asarray(value, object)
+        if array.dtype.kind == "f" and all(isinstance(one, int | np.integer) for one in each.flat):
+            return each.astype(np.uint64) if min(each.flat) >= 0 else each
+        if array.dtype.kind != "f" and not all(isinstance(one, str | bytes) for one in each.flat):
+            return each
+    return array
+
+
 def _uneven(value: Any) -> Array:
     """Return lists of different lengths as rows of one dtype; None where they are not only that."""
     rows, out = value if all(isinstance(row, list) for row in value) else (), np.asarray(None)
     with contextlib.suppress(ValueError):
-        items = np.asarray([item for row in rows for item in row])
+        items = _unchanged([item for row in rows for item in row])
         if items.ndim == 1 and items.size and items.dtype.kind in "biufcS":
             out = np.empty(len(rows), h5py.vlen_dtype(items.dtype))
             out[:] = np.split(items, np.cumsum(list(map(len, rows)))[:-1])
