@@ -172,6 +172,11 @@ def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
         labeled.write(tmp_path / "x.h5", {"x": pd.Series(["a", None], dtype=object)})
     with pytest.raises(ArrayError, match=r"row 1 holds <NA>.*fillna"):
         labeled.write(tmp_path / "x.h5", {"x": pd.Series([True, None], dtype="boolean")})
+    stored = pd.DataFrame({"word": [b"caf\xc3\xa9", b""]})  # as h5py reads texts
+    with pytest.raises(ArrayError, match=r"'word', row 0 holds b'caf.*\.str\.decode\('utf-8'\)"):
+        labeled.write(tmp_path / "x.h5", stored)
+    decoded = labeled.write(tmp_path / "x.h5", {"word": stored["word"].str.decode("utf-8")})
+    assert labeled.open_dataset(decoded)["word"].values.tolist() == ["caf\xe9", ""]
 
 
 def test_targets_that_are_no_files_of_this_machine(

@@ -98,9 +98,12 @@ def frame_column(name: str, column: Any) -> Array:
     wanted = str if any(isinstance(value, str) for value in listed) else int | float
     for row, value in enumerate(listed):
         if not isinstance(value, wanted):
+            how = "fillna puts something in place of what is missing"
+            if isinstance(value, bytes):
+                how = ".str.decode('utf-8') makes texts of bytes"
             raise ArrayError(
                 f"{where}, row {row} holds {value!r:.60}; give a column texts only, or "
-                f"numbers only (fillna puts something in place of what is missing)"
+                f"numbers only ({how})"
             )
     return values
 
