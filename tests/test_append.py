@@ -167,6 +167,24 @@ def test_a_batch_may_have_lists_without_rows(tmp_path: Path, ragged: Any) -> Non
 
 
 @pytest.mark.parametrize("ragged", ["flat", "fuel"])
+def test_a_batch_of_padding_only_adds_no_rows(tmp_path: Path, ragged: Any) -> None:
+    """Of four shards of three rows, the first has none; it cannot tell what the examples are."""
+    given = {"n": np.arange(3), "r": [np.arange(n) for n in (2, 0, 3)]}
+    path = labeled.write(tmp_path / "x", given, chunks=2, ragged=ragged)
+    ds = labeled.open_dataset(path)
+    none, *some = (batch for at in range(4) for batch in ds.batches(2, last="pad", shard=(at, 4)))
+    assert (none.count, [one.count for one in some]) == (0, [1, 1, 1])
+    with pytest.raises(ArrayError, match=r"batch 1: source 'r' .* or begin with a batch that has"):
+        labeled.write(tmp_path / "y", [none, *some])
+    new = labeled.write(tmp_path / "y", [*some, none], chunks=2, ragged=ragged)
+    labeled.append(new, none)
+    labeled.append(new, [none, some[0]])
+    found = labeled.open_dataset(new)
+    assert found["n"].values.tolist() == [0, 1, 2, 0]
+    assert [one.tolist() for one in found["r"].to_objects()] == [[0, 1], [], [0, 1, 2], [0, 1]]
+
+
+@pytest.mark.parametrize("ragged", ["flat", "fuel"])
 def test_examples_of_one_shape_follow_others(tmp_path: Path, ragged: Any) -> None:
     """As a list, and as an array whose rows they are."""
     examples = [np.full((i, 2), i, "i2") for i in range(3)]

@@ -156,6 +156,8 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     if shapes[0] != shapes[1]:
         why = f"has {shapes[0]}, but {base} has {shapes[1]}; give labeled.Ragged.of(examples) for "
         why += "all where shapes differ"
+        if old.examples is None and old.shape == (None,):  # or had no row to tell its shape
+            why += ", or begin with a batch that has rows"
     elif old.dims[0] in inner[0] or (inner[0] != inner[1] and sorted(inner[0]) == sorted(inner[1])):
         error = DimsError
         why = f"has dims {new.dims}, but {base} {old.dims}; transpose them"
@@ -285,7 +287,7 @@ def inputs_of(
     given: dict[str, SourceToWrite] = {}
     for name, value in whole.items():
         base = (before or {}).get(name)
-        if base is not None and isinstance(value, list | tuple) and not value:
+        if base is not None and _has_no_rows(value):
             made = _without_rows(base, ragged)
         elif own is not None and isinstance(value, xr.DataArray):
             made = {name: _of_dataset(own, name, value, dims.get(name), here=here)}
@@ -313,6 +315,14 @@ def _real_rows(batch: Batch) -> Batch:
         if f"{name}_shapes" not in arrays:  # else they are the values of all examples
             arrays[name] = array[: len(array) - n_padded]  # offsets are one more than rows
     return first.with_arrays(arrays)
+
+
+def _has_no_rows(value: Any) -> bool:
+    """Whether a list or an array of Python objects is empty, so that it does not tell its kind."""
+    if isinstance(value, list | tuple):
+        return not value
+    objects = isinstance(value, np.ndarray | xr.DataArray) and value.dtype.kind == "O"
+    return objects and value.shape == (0,)
 
 
 def _without_rows(base: SourceToWrite, ragged: RaggedAs) -> dict[str, SourceToWrite]:
