@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import dask
@@ -271,10 +272,42 @@ def test_coordinates_called_alike_in_several_groups_are_distinguished_by_their_p
     assert found == {
         "gt1l/canopy/cover": ["time"],
         "gt1l/height": ["time"],
-        "gt1r/canopy/cover": ["gt1r/time"],
-        "gt1r/height": ["gt1r/time"],
+        "gt1r/canopy/cover": ["gt1r_time"],
+        "gt1r/height": ["gt1r_time"],
     }
-    np.testing.assert_array_equal(ds["gt1r/height"]["gt1r/time"], np.arange(5) * 10)
+    np.testing.assert_array_equal(ds["gt1r/height"]["gt1r_time"], np.arange(5) * 10)
+
+
+def test_coordinates_keep_their_names_however_often_a_file_is_converted(tmp_path):
+    """Each time, the name of the source was put in front once more."""
+    scales = [
+        ("b", "p/time", 3),  # along a dim that `a` has, of another length and without values
+        ("b", "q/place", 3),
+        ("a", "r/place", 4),
+        ("b", "s/batch", 3),  # called like a dim
+        ("b", "q/height", 3),  # called like a source in a group
+        ("c", "v_time", 2),  # along that dim, with another length again
+    ]
+    with h5py.File(tmp_path / "0.h5", "w") as f:
+        for name, n in {"a": 4, "b": 3, "c": 2, "g/height": 3}.items():
+            f[name] = np.zeros((5, n))
+            f[name].dims[0].label, f[name].dims[1].label = "batch", "time"
+        for number, (name, path, n) in enumerate(scales):
+            f[path] = np.arange(n) + 10 * number
+            f[path].make_scale(path[2:])
+            f[name].dims[1].attach_scale(f[path])
+
+    found = []
+    for i in range(4):
+        ds = labeled.open_dataset(tmp_path / f"{i}.h5")
+        found.append({name: ds[name].load() for name in ds.sources})
+        labeled.convert(tmp_path / f"{i}.h5", tmp_path / f"{i + 1}.h5")
+
+    ds.select("b").to_xarray().to_netcdf(tmp_path / "b.nc", engine="h5netcdf")
+    assert found[0].keys() == {"a", "b", "c", "g/height"}
+    assert {*found[0]["b"].coords} == {"time", "q_place", "s_batch", "height"}
+    for later, (name, first) in itertools.product(found[1:], found[0].items()):
+        xr.testing.assert_equal(later[name], first)
 
 
 @pytest.mark.parametrize("alike", [True, False])

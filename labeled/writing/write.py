@@ -314,7 +314,7 @@ class Planned:
         if extras is not None:
             extras.copy(file)
         unlimited, with_table = () if extras is None else extras.unlimited, table is not None
-        scales = hdf5.ScaleWriter(file, with_table, self.netcdf, unlimited)
+        scales = hdf5.ScaleWriter(file, with_table, self.netcdf, unlimited, inputs.sources)
         for name, given in inputs.sources.items():
             scales.name_axes(name, given.axes, given.coords)
         for name, shapes in inputs.shapes.items():

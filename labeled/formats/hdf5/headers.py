@@ -321,7 +321,7 @@ def with_coordinates(
                 if problem is not None:
                     continue
                 place = (scale.path or scale.name).removeprefix(opening.base.name).lstrip("/")
-                nested = (place,) if "/" in place else ()
+                nested = (place.replace("/", "_"),) if "/" in place else ()
                 nearer = _nearer_values(opening, described, variables, name, dim, scale)
                 if nearer is not None and nearer.name == dim:
                     keys[dim] = None
@@ -332,7 +332,8 @@ def with_coordinates(
                         f"{nearer.name!r}, but positions are selected by those of {scale.path!r}; "
                         f"open its group alone, group={name.rpartition('/')[0]!r}"
                     )
-                for key in (scale.name, *nested, f"{name}_{scale.name}", place):
+                longer = f"{name}_{scale.name}".replace("/", "_")
+                for key in (scale.name, *nested, longer, place):
                     known = variables.get(key)
                     free = known is None and key not in described
                     if free and key != dim:  # it may not be called like a dim of others

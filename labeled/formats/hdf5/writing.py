@@ -369,6 +369,7 @@ class ScaleWriter:
     with_table: bool  # whether the file has splits
     empty: bool  # whether dims without coordinates get an empty scale
     unlimited: Collection[str]  # dims whose scales may grow: one alone counts examples
+    sources: Collection[str]
     made: dict[Any, h5py.Dataset] = field(default_factory=dict)
 
     def name_axes(self, source: str, dims: Sequence[str], coords: Sequence[Coordinate]) -> None:
@@ -384,13 +385,17 @@ class ScaleWriter:
             elif self.empty:
                 key = dim, dataset.shape[axis]
                 if key not in self.made:  # as netCDF makes it: floats that are never allocated
-                    made = self._scale(self._name(source, dim), dim, key[1:], ">f4")
+                    # not called after the source, as coordinates are, which come later
+                    name = self._name(dim, f"{dim}_{key[1]}" if dim in self.file else dim)
+                    made = self._scale(name, dim, key[1:], ">f4")
                     made.make_scale(f"{NOT_A_VARIABLE}.{key[1]:10d}")
                     self.made[key] = made
                 scale = self.made[key]
             for coord in along.values():
                 spaced = len(coord.name.split()) > 1  # so `coordinates` cannot name it
-                if self.with_table or spaced or scale is None:
+                # there it would mean a source in a group, too
+                meant = any(name.endswith(f"/{coord.name}") for name in self.sources)
+                if self.with_table or spaced or meant or scale is None:
                     dataset.dims[axis].attach_scale(self._coordinate(source, coord))
                 else:
                     variable = self._coordinate(source, coord, scale)
@@ -411,8 +416,9 @@ class ScaleWriter:
             if values.size:
                 made[...] = values
             store_attrs(made, coord.attrs)
-            if scale is None:
-                made.make_scale(made.name.rsplit("/", 1)[-1])
+            if scale is None:  # the values of a dim open as these, whatever they are called here
+                own = made.name.rsplit("/", 1)[-1]
+                made.make_scale(to_bytes(coord.name if coord.name == coord.dim else own))
             else:
                 h5py.h5ds.set_label(made.id, 0, to_bytes(coord.dim))
                 made.dims[0].attach_scale(scale)
