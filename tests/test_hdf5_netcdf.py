@@ -210,6 +210,29 @@ def test_a_plain_file_with_scales_is_netcdf_style(tmp_path: Path) -> None:
     assert header.variables["wavelength"].key == "/px"
 
 
+@pytest.mark.parametrize("most", [4, None])
+def test_a_scale_of_two_axes_names_both(tmp_path: Path, most: int | None) -> None:
+    values = np.arange(16.0).reshape(4, 4)
+    with h5py.File(tmp_path / "covariances.h5", "w") as f:
+        f.create_dataset("height", data=np.arange(4) * 10, maxshape=(most,), chunks=(4,))
+        f["height"].make_scale("height")
+        for name in ("first", "second"):
+            f[name] = values
+            f[name].dims[0].attach_scale(f["height"])
+            f[name].dims[1].attach_scale(f["height"])
+        f["alone"] = np.arange(3.0)
+
+    ds = labeled.open_dataset(tmp_path / "covariances.h5")
+    found = ds.to_xarray()
+
+    coords = {"height": np.arange(4) * 10, "height_2": np.arange(4) * 10}
+    wanted = xr.DataArray(values, coords, ("height", "height_2"))
+    for name in ("first", "second"):
+        xr.testing.assert_equal(found[name].drop_attrs(), wanted)
+    # one unlimited dim alone counts examples, so that `alone` is carried whole
+    assert ds.sources == ("alone", "first", "second")[most is None :]
+
+
 def test_decode_cf_false_leaves_everything_as_stored(tmp_path: Path) -> None:
     ds = weather()
     ds["t2m"].encoding = {

@@ -320,7 +320,8 @@ def _example_dim(opening: Opening, described: Mapping[str, Described]) -> str | 
         for own, axis in zip(each.header.dims, each.axes, strict=False):
             counts = axis.counts_examples
             for scale in axis.scales if opening.netcdf else ():
-                counts |= (scale.dataset.maxshape or ())[:1] == (None,)
+                first = opening.scales.get(safety.address(scale.dataset)) == scale  # no `time_2`
+                counts |= first and (scale.dataset.maxshape or ())[:1] == (None,)
             if counts:
                 found.add(own)
     dim = found.pop() if len(found) == 1 else None

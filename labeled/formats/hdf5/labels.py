@@ -12,7 +12,7 @@ A scale that labels no axis is not lost: it becomes a coordinate. Fuel's ragged 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -115,6 +115,18 @@ def axes_of(
         except Exception as error:  # damage surfaces as nearly any exception
             faults.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
     return tuple(map(Axis, shape, labels, scales))
+
+
+def with_numbers(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Number what names a later axis again: one scale is attached to both axes of covariances."""
+    found: list[Axis] = []
+    for axis in axes:
+        name, n = axis.name, [one.name for one in axes[: len(found)]].count(axis.name)
+        if n and name and not axis.label:
+            scales = [replace(s, name=f"{name}_{n + 1}") for s in axis.scales if s.name == name]
+            axis = replace(axis, scales=(*(s for s in axis.scales if s.name != name), *scales))
+        found.append(axis)
+    return tuple(found)
 
 
 def _scales(file: h5py.File, references: Any, known: Scales) -> tuple[Scale, ...]:
