@@ -131,6 +131,29 @@ def test_what_xarray_wrote_is_opened_as_xarray_opens_it(tmp_path):
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
+def test_coordinates_that_are_no_dims_are_those_of_xarray(tmp_path, zarr_format):
+    coords = {
+        "time": np.arange(4) * 10.0,
+        "when": ("time", np.arange(4)),
+        "lat": ("site", [1.0, 2.0, 3.0]),
+        "distance": (("time", "site"), RNG.random((4, 3))),
+        "level": 2.0,
+        "of_none": ("other", [7]),  # named by the group, as no variable has its dim
+    }
+    data = xr.Dataset({"rain": (("time", "site"), RNG.random((4, 3)))}, coords, {"title": "test"})
+    data.to_zarr(tmp_path / "x.zarr", zarr_format=zarr_format, consolidated=False)
+
+    ds = labeled.open_dataset(tmp_path / "x.zarr")
+    expected = xr.open_zarr(tmp_path / "x.zarr", consolidated=False)
+
+    assert ds.sources == ("rain",)
+    xr.testing.assert_identical(ds.to_xarray().load(), expected.load())
+    xr.testing.assert_identical(
+        ds.subset([2, 0])["rain"].load(), expected["rain"].isel(time=[2, 0]).load()
+    )
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
 def test_texts_are_texts(tmp_path, zarr_format):
     texts, own = ["ä", "bcde", "", "f"], np.array(["yü", "", "zzz", "0"], object)
     data = xr.Dataset(

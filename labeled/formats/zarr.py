@@ -1,8 +1,9 @@
 """Zarr stores as one format among others: folders of arrays, whose bytes zarr-python alone reads.
 
 Dims are those of the arrays (`dimension_names`, or xarray's `_ARRAY_DIMENSIONS`). Arrays along the
-example dim are sources; one that is named as its only dim is a coordinate; the others are carried
-whole. Shards of an array count as its chunks: they are read together.
+example dim are sources; one that is named as its only dim, or in an attribute `coordinates` as
+xarray writes it, is a coordinate; the others are carried whole. Shards of an array count as its
+chunks: they are read together.
 
 The trade-off: where chunks lie is known to zarr alone. Costs are counted in decoded chunks, and no
 disk is advised of what is read next.
@@ -25,7 +26,7 @@ from labeled._optional import extra_module
 from labeled.dims import default_name
 from labeled.errors import FileChangedError, FileFormatError, check_known, warn
 from labeled.formats.bytesource import naming_rows
-from labeled.formats.cf import PACKED, cf_of
+from labeled.formats.cf import PACKED, cf_of, named_coordinates
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
 from labeled.formats.header import (
     CALLED_LIKE_A_DIM,
@@ -104,13 +105,18 @@ def _file_header(path: str, options: Options) -> FileHeader:
         example_dim = _example_dim(headers, arrays)
     else:
         check_known("example_dim= names", [example_dim], every, f"a dim of store {path!r}")
-    scales = frozenset(name for name, header in headers.items() if header.dims == (name,))
+    attrs = {} if single else dict(root.attrs)
+    scales = {name for name, header in headers.items() if header.dims == (name,)}
+    declared = named_coordinates([attrs, *(header.used_attrs for header in headers.values())])
+    # xarray has no place for a coordinate of several dims named like one of them
+    scales |= {name for name in headers.keys() & declared if name not in headers[name].dims}
     along = {n for n in headers.keys() - scales if headers[n].dims[:1] == (example_dim,)}
     sources, unnamed = {}, {}
     for name in chosen_sources(along, options, repr(path)):
         names = dims_of(name, headers[name].dims, options, path)
-        lengths = zip(names, headers[name].shape, strict=True)
-        coords = tuple(sorted(n for n, k in lengths if n in scales and headers[n].shape == (k,)))
+        sizes = set(zip(names, headers[name].shape, strict=True))
+        own = {n: set(zip(headers[n].dims, headers[n].shape, strict=True)) for n in scales}
+        coords = tuple(sorted(n for n in scales if own[n] <= sizes))
         sources[name] = replace(headers[name], dims=names, coords=coords)
         if len(names) > 1 and not _names_in(arrays[name]):
             unnamed[name] = names
@@ -123,14 +129,14 @@ def _file_header(path: str, options: Options) -> FileHeader:
         )
     return FileHeader(
         stamp=_stamp(path, options.group or ""),
-        attrs={} if single else dict(root.attrs),
+        attrs={key: value for key, value in attrs.items() if key != "coordinates"},
         sources=sources,
         variables={n: header for n, header in headers.items() if n not in along},
         splits=all_rows(sources),
         not_opened=whole,
         example_dim=example_dim,
         kind="zarr",
-        coordinates=scales,
+        coordinates=frozenset(scales),
         format="zarr",
         group=options.group or "",
     )
@@ -176,6 +182,7 @@ def _header(path: str, name: str, array: Any, options: Options) -> SourceHeader:
     if options.decode_cf:
         cf, used = cf_of(name, dtype, attrs, faults)
         cf = cf if used else None
+    used |= {"coordinates"}  # those of a source stand for it
     for fault in faults:
         warn(f"{path!r}: {fault}")
     key = array.path
