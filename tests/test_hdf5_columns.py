@@ -142,9 +142,23 @@ def test_columns_that_cannot_be_sources_say_why(tmp_path: Path) -> None:
         "raw": "opaque dtype |V3",
         "ref": "reference dtype",
     }
-    assert "'deep', some of varying length; write each" in why["text"]
+    assert "'deep', of which 'deep' of varying length; write each" in why["text"]
     assert "compound dtype" in why["deep/a"]
     assert "compound dtype" in why["single"]
+
+
+@pytest.mark.filterwarnings("error::labeled.LabeledWarning")
+def test_a_table_that_a_text_keeps_from_opening_is_named_with_its_columns(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "t.h5", "w") as f:
+        f.create_dataset("t", (4,), [("x", "f4"), ("name", h5py.string_dtype()), ("n", "i4")])
+        f["y"] = np.arange(4)
+
+    why = "'t'.*fields 'x', 'name', 'n', of which 'name' of varying length; write each"
+    with pytest.warns(labeled.LabeledWarning, match=f"it opens without {why}"):
+        assert labeled.open_dataset(tmp_path / "t.h5").sources == ("y",)
+    assert labeled.open_dataset(tmp_path / "t.h5", sources=["y"]).sources == ("y",)
+    with pytest.raises(NotYetError, match=why):
+        labeled.open_dataset(tmp_path / "t.h5", sources=["t/x"])
 
 
 def test_a_type_that_is_an_array_adds_its_axes(tmp_path: Path) -> None:

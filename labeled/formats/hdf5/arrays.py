@@ -39,7 +39,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from labeled.errors import LabeledError, UnsafeFileError
+from labeled.errors import LabeledError, NotYetError, UnsafeFileError
 from labeled.formats.format import Names, Options, natural
 from labeled.formats.hdf5 import labels, safety
 from labeled.formats.hdf5.dtypes import ItemPart, columns_of, item_of, varies, why_not_a_source
@@ -211,8 +211,11 @@ def _kinds_of(info: ArrayInfo) -> Infos:
     item = item_of(dataset)
     if dataset.shape and item.subdtype is not None:
         return [replace(info, column=ItemPart())]
-    if not dataset.shape or item.names is None or varies(item):
+    if not dataset.shape or item.names is None:
         return [replace(info, why_not=why_not)]
+    if varies(item):
+        lost = NotYetError(f"table {info.name!r} in {dataset.file.filename!r}: {why_not}")
+        return [replace(info, why_not=why_not, error=lost)]
     found = []
     for column, fault in columns_of(item):
         name = "/".join((info.name, *column.fields))

@@ -147,7 +147,8 @@ def _why_not(dtype: np.dtype[Any]) -> str | None:
         return f"object dtype {dtype} that holds neither strings nor rows of numbers"
     if dtype.names is not None:
         fields = ", ".join(map(repr, dtype.names))
-        some = ", some of varying length" if varies(dtype) else ""
+        texts = ", ".join(repr(name) for name in dtype.names if varies(dtype[name].base))
+        some = f", of which {texts} of varying length" if texts else ""
         return f"compound dtype with fields {fields}{some}; write each as a dataset of its own"
     if dtype.subdtype is not None:
         return f"array dtype {dtype}"
