@@ -418,3 +418,8 @@ def test_a_scale_in_another_file_is_read_from_there(tmp_path: Path) -> None:
         f["x"], f["g"] = np.arange(4000.0), h5py.ExternalLink("other.h5", "/g")
     opened = labeled.open_dataset(tmp_path / "x.h5", sources=["g/y"], allow_external=True)
     assert opened["g/y"]["k"].values.tolist() == [3, 4]  # and not what lies there in this file
+    with h5py.File(tmp_path / "x.h5", "a") as f:
+        del f["g"]
+        f["g/k"], f["link"] = np.arange(4000) + 7, h5py.ExternalLink("other.h5", "/g/k")
+    opened = labeled.open_dataset(tmp_path / "x.h5", sources=["x"], allow_external=True)
+    assert opened.to_xarray()["k"].values.tolist() == [3, 4]

@@ -118,6 +118,9 @@ def arrays_of(opening: Opening) -> Infos:
     indptrs: Infos = []
     for info in _walk(opening):
         infos += _kinds_of(info)
+        scale = infos[-1].scale
+        if info.outside and scale is not None:  # its own path is one of another file
+            infos[-1] = replace(infos[-1], scale=replace(scale, path=opening.path_of(info.path)))
         if info.name.endswith("/indptr") and infos[-1].is_array:
             indptrs.append(info)
     if indptrs:
