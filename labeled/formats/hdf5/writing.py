@@ -386,7 +386,8 @@ class ScaleWriter:
                 key = dim, dataset.shape[axis]
                 if key not in self.made:  # as netCDF makes it: floats that are never allocated
                     # not called after the source, as coordinates are, which come later
-                    name = self._name(dim, f"{dim}_{key[1]}" if dim in self.file else dim)
+                    plain = _plain(dim)
+                    name = self._name(plain, f"{plain}_{key[1]}" if plain in self.file else plain)
                     made = self._scale(name, dim, key[1:], ">f4")
                     made.make_scale(f"{NOT_A_VARIABLE}.{key[1]:10d}")
                     self.made[key] = made
@@ -430,8 +431,12 @@ class ScaleWriter:
         return self.file.create_dataset(name, shape, dtype, maxshape=most)
 
     def _name(self, source: str, wanted: str) -> str:
-        wanted = to_bytes(wanted).decode(errors="replace")  # netCDF has names of valid text alone
-        plain = wanted.replace("/", "_")
+        plain = _plain(wanted)
         if plain == OWN or plain in self.file:
-            return free_name(self.file, f"{source}_{wanted}")
+            return free_name(self.file, f"{source}_{plain}")
         return plain
+
+
+def _plain(name: str) -> str:
+    """Return a name as text that may be a link's: netCDF has names of valid text alone."""
+    return to_bytes(name).decode(errors="replace").replace("/", "_")
