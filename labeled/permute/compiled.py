@@ -193,11 +193,13 @@ def _call(plan: CopyPlan) -> _Call | None:
             return None
         kept[planes] = not plan.pure
 
-    # factors lie as kernels convert, along the fast axis; one serves all steps where none changes
+    # factors lie as kernels convert, along the fast axis or the rows; one serves all steps where
+    # none changes
     factor_axes: Shape = ()
     factor_shape: Shape = ()
     by, count = [0, 0, 0], 1
-    for number in (1, 2, 0):
+    late = kernel == "tiles" and not plan.pure and plan.item.itemsize < size
+    for number in (2, 1, 0) if late else (1, 2, 0):
         part, by[number] = parts[number], count if kept[number] else 0
         shape = tuple(lengths[axis] if kept[number] else 1 for axis in part)
         factor_axes, factor_shape = (*part, *factor_axes), (*shape, *factor_shape)
@@ -221,7 +223,8 @@ def _call(plan: CopyPlan) -> _Call | None:
     if by_runs:
         units *= -(-n_fast // RUN_ITEMS)
     if kernel == "tiles":  # a destination that begins within a line may need one more
-        n_runs = -(-(n_rows + (CACHE_LINE // size - 1 if streams else 0)) // (TILE_RUN // size))
+        run = TILE_RUN // (plan.item.itemsize if late else size)
+        n_runs = -(-(n_rows + (CACHE_LINE // size - 1 if streams else 0)) // run)
     table: Rows = np.concatenate([
         (n_outer, n_rows, n_fast, step, block, *by, n_near * n_runs),
         _offsets(lengths, at, outer), outer_dst, _offsets(lengths, at, rows),

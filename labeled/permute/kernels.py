@@ -51,8 +51,8 @@ PICK_AHEAD_BYTES = 4096
 
 BUFFER_BYTES = 1 << 13
 CAST_BYTES = 1 << 11  # what is cast in one go before it is streamed: 7.8 ms and not 9.4 with 8 KiB
-# scratch memory: one turned tile, and staged rows
-SCRATCH_BYTES = BUFFER_BYTES + STAGED_LINES * LINE
+# scratch memory: one turned tile, staged rows, and what is cast
+SCRATCH_BYTES = BUFFER_BYTES + STAGED_LINES * LINE + CAST_BYTES
 
 _BYTE = ir.IntType(8)
 _BYTES = _BYTE.as_pointer()
@@ -284,12 +284,18 @@ def tiles(
     items: Any, finals: Any, woven: Any, src: int, dst: int, table: Any, scale: Any, shift: Any,
     streamed: int, first: int, last: int, scratch: int,
 ) -> None:  # fmt: skip
-    """Transpose: the source is contiguous along the fast axis, the destination along the rows."""
+    """Transpose: the source is contiguous along the fast axis, the destination along the rows.
+
+    What grows is converted last, along the rows, and what does not while it is staged: the smaller
+    items are turned.
+    """
     n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     item_size, size = _size_of(items), _size_of(finals)
-    per, group, run = LINE // size, 16 // size, TILE_RUN // size
+    late = scale is not None and item_size < size
+    turned = item_size if late else size
+    per, group, run = LINE // turned, 16 // turned, TILE_RUN // turned
     n_blocks, n_runs = (n_fast + block - 1) // block, table[8]
     # stored past the caches, all runs but the first begin at a line
     head = dst % LINE // size if streamed else 0
@@ -314,7 +320,7 @@ def tiles(
         # where a run is not made of whole lines, the last overlaps the one before: not past the
         # caches, where it would cost a trip to memory
         direct = span % per == 0 or (span > per and not past)
-        direct = direct and (columns % group == 0 or (columns > group and not past))
+        direct = direct and (columns % group == 0 or (columns > group and not past)) and not late
         stop = min(start + block, n_fast)
         base, out = src + outer[o], dst + outer[n_outer + o] + r * size
         for wide in range(start, stop, n_items):
@@ -327,29 +333,42 @@ def tiles(
                 if wide + 2 * n_items < n_fast:
                     for line in range(0, n_items * item_size, LINE):
                         _fetch(here + line + 2 * n_items * item_size)
-                if scale is not None:
+                if scale is not None and not late:
                     target, source = _at(to, n_staged, finals), _at(here, n_staged, items)
                     _convert(target, source, scale, shift, f, by_fast)
                 elif columns < per:
-                    _copy_run(to, here, columns * size)
+                    _copy_run(to, here, columns * turned)
                 else:  # nothing behind the row is read: memory may end there
                     for line in range(n_lines):
-                        i = min(line * per, n_staged - per) * size
+                        i = min(line * per, n_staged - per) * turned
                         _copy_line(to + i, here + i)
                 to, f = to + pitch, f + by_row
             for w in range(n_lines):
                 i = min(w * per, n_staged - columns)  # the last line may overlap the one before
-                to, staged = out + (begin + i) * step, stage + i * size
+                to, staged = out + (begin + i) * step, stage + i * turned
                 for left in range(0, columns, group):
                     j = min(left, columns - group) if direct else left
                     for top in range(0, span, per):
                         g = min(top, span - per) if direct else top
-                        at, there = staged + g * pitch + j * size, to + j * step + g * size
+                        at, there = staged + g * pitch + j * turned, to + j * step + g * size
                         if direct:
                             _turn(finals, at, there, step, past)
+                        elif late:
+                            _turn(items, at, scratch + j * TILE_RUN + g * turned, TILE_RUN, 0)
                         else:
                             _turn(finals, at, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
                 if direct:
+                    continue
+                if late:
+                    at, f = scratch, by_outer * o + by_row * r + by_fast * (begin + i)
+                    for _column in range(columns):
+                        if past:
+                            cast = stage + STAGED_LINES * LINE
+                            _stream_run(to, at, span, items, finals, scale, shift, f, by_row, cast)
+                        else:
+                            target, source = _at(to, span, finals), _at(at, span, items)
+                            _convert(target, source, scale, shift, f, by_row)
+                        to, at, f = to + step, at + TILE_RUN, f + by_fast
                     continue
                 whole = span * size // LINE * LINE if past else 0
                 at, rest = scratch, span * size - whole
