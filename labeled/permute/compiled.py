@@ -199,6 +199,9 @@ def _call(plan: CopyPlan) -> _Call | None:
     factor_shape: Shape = ()
     by, count = [0, 0, 0], 1
     late = kernel == "tiles" and not plan.pure and plan.item.itemsize < size
+    late = late and n_rows >= CACHE_LINE // plan.item.itemsize  # a vector of them is full
+    if late:
+        woven = (2, 1)
     for number in (2, 1, 0) if late else (1, 2, 0):
         part, by[number] = parts[number], count if kept[number] else 0
         shape = tuple(lengths[axis] if kept[number] else 1 for axis in part)

@@ -43,6 +43,9 @@ from labeled.permute.plan import address_of
 # lines of a row staged in one go, at most: each row is another page, or another set of a cache
 WIDE = 4
 
+# pixels of three bytes from which on words pay: 32 take 29 ns, and 9 byte by byte
+ENOUGH_WOVEN = 64
+
 STAGED_LINES = 256  # lines of all rows staged in one go: half of the nearest cache
 
 # how far ahead picked rows are fetched, along their new order; rows of 256 to 3,072 bytes are
@@ -286,14 +289,14 @@ def tiles(
 ) -> None:  # fmt: skip
     """Transpose: the source is contiguous along the fast axis, the destination along the rows.
 
-    What grows is converted last, along the rows, and what does not while it is staged: the smaller
-    items are turned.
+    Items are converted while they are staged; but last, along the rows, if `woven` has two numbers
+    in its first tuple: then those that are stored are turned, which are smaller.
     """
     n_outer, n_rows, n_fast, step, block = table[0], table[1], table[2], table[3], table[4]
     by_outer, by_fast, by_row = table[5], table[6], table[7]
     outer, rows = table[HEADER:], table[HEADER + 2 * n_outer :]
     item_size, size = _size_of(items), _size_of(finals)
-    late = scale is not None and item_size < size
+    late = len(woven[0]) == 2
     turned = item_size if late else size
     per, group, run = LINE // turned, 16 // turned, TILE_RUN // turned
     n_blocks, n_runs = (n_fast + block - 1) // block, table[8]
@@ -359,7 +362,7 @@ def tiles(
                             _turn(finals, at, scratch + j * TILE_RUN + g * size, TILE_RUN, 0)
                 if direct:
                     continue
-                if late:
+                if scale is not None and late:
                     at, f = scratch, by_outer * o + by_row * r + by_fast * (begin + i)
                     for _column in range(columns):
                         if past:
@@ -505,7 +508,7 @@ def weaves(
         there, n_bytes = dst + outer[n_outer + o] + start * to * size, n * to * size
         # lines that are stored past the caches are woven in scratch memory first
         out, step = (scratch, n_bytes) if streamed else (there, table[3])
-        if scale is None and size == 1 and to == 3 and n % 4 == 0:
+        if scale is None and size == 1 and to == 3 and n % 4 == 0 and n >= ENOUGH_WOVEN:
             words = _four(base, (rows[0], rows[1], rows[2], 0), n // 4, _WORDS)
             _weave_bytes(n // 4, _at(out, 3 * n // 4, _WORDS), words[0], words[1], words[2])
         else:
