@@ -198,11 +198,12 @@ def _call(plan: CopyPlan) -> _Call | None:
     factor_axes: Shape = ()
     factor_shape: Shape = ()
     by, count = [0, 0, 0], 1
-    late = kernel == "tiles" and not plan.pure and plan.item.itemsize < size
-    late = late and n_rows >= CACHE_LINE // plan.item.itemsize  # a vector of them is full
-    if late:
-        woven = (2, 1)
-    for number in (2, 1, 0) if late else (1, 2, 0):
+    item_size = plan.item.itemsize
+    grows = kernel == "tiles" and not plan.pure and item_size < size
+    casts_last = grows and n_rows >= CACHE_LINE // item_size  # fewer do not fill a vector
+    if casts_last:
+        woven = (2, 1)  # as types have it, so that sizes are constants
+    for number in (2, 1, 0) if casts_last else (1, 2, 0):
         part, by[number] = parts[number], count if kept[number] else 0
         shape = tuple(lengths[axis] if kept[number] else 1 for axis in part)
         factor_axes, factor_shape = (*part, *factor_axes), (*shape, *factor_shape)
@@ -226,7 +227,7 @@ def _call(plan: CopyPlan) -> _Call | None:
     if by_runs:
         units *= -(-n_fast // RUN_ITEMS)
     if kernel == "tiles":  # a destination that begins within a line may need one more
-        run = TILE_RUN // (plan.item.itemsize if late else size)
+        run = TILE_RUN // (item_size if casts_last else size)
         n_runs = -(-(n_rows + (CACHE_LINE // size - 1 if streams else 0)) // run)
     table: Rows = np.concatenate([
         (n_outer, n_rows, n_fast, step, block, *by, n_near * n_runs),

@@ -505,7 +505,7 @@ def sorted_read(rows: range | Rows, places: Rows | None = None) -> Read:
 def record_task_bytes(n_bytes: int) -> int:
     """Return how many of so many bytes of records one task reads: equal shares for each core.
 
-    Of three tasks on two cores one core waits for the last: windows of 192 pictures took 1.24 times
+    Of three tasks on two cores one core waits for the last: windows of 192 pictures took 1.25 times
     as long. Between two tasks pictures drive all else out of the caches. Of 4 MiB each, pictures of
     370 KiB took 1.08 times the bare decode of processor time, and of 8 MiB 1.02 times.
     """
