@@ -262,3 +262,18 @@ def test_arrays_whose_axes_are_in_another_order_are_refused(tmp_path: Path, dims
     assert [each.name for each in tmp_path.iterdir()] == ["x.h5"]
     labeled.append(path, {"x": other["x"].transpose("batch", "time", "y")})
     assert labeled.open_dataset(path).dims["x"] == ("batch", "time", "y")
+
+
+@pytest.mark.parametrize("n_old", [0, 7])
+def test_messages_count_batches_and_rows_as_they_were_given(tmp_path: Path, n_old: int) -> None:
+    """From 0, as those of write do; what the file holds is none of them."""
+    good = {"x": np.zeros((2, 3)), "t": np.zeros(2)}
+    wide, short = good | {"x": np.zeros((2, 4))}, good | {"t": np.zeros(1)}
+    stored = {"x": np.zeros((n_old, 3)), "t": np.zeros(n_old)}
+    path = labeled.write(tmp_path / "x", stored, chunks=1)
+    pairs = "batch 2 comes after 3 rows of source 't' and 4 of 'x'"
+    for batches, words in (([good, wide], "batch 1: source 'x'"), ([good, short, good], pairs)):
+        with pytest.raises(ArrayError, match=words):
+            labeled.write(tmp_path / "y", batches)
+        with pytest.raises(ArrayError, match=words):
+            labeled.append(path, batches)

@@ -170,7 +170,8 @@ def _old_then_new(old: Inputs, new: Inputs) -> Inputs:
         least = max(given.least_bytes, more.least_bytes)
         shape = length, *given.shape[1:]
         sources[name] = replace(given, shape=shape, least_bytes=least, batch_bytes=more.batch_bytes)
-    return Inputs(sources, {}, chain([old], [new] if new.batches is None else new.batches))
+    every = chain([old], [new] if new.batches is None else new.batches)
+    return Inputs(sources, {}, every, n_stored=next(iter(old.n_rows.values())))
 
 
 # splits of a file whose rows stay as they are

@@ -65,7 +65,8 @@ class Inputs:
     `sources` are those of one shape, and every dataset that ragged ones become. `shapes` are those
     of examples, as they come, of sources that Fuel's scales are to be made for, and `counts` the
     numbers of examples that came. `passing` is whether whoever made this batch may use its memory
-    for the next one.
+    for the next one. `n_stored` are the rows of a file, where these are the first batch and those
+    that were given come after it.
     """
 
     sources: dict[str, SourceToWrite]
@@ -74,6 +75,7 @@ class Inputs:
     shapes: dict[str, list[Rows]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     passing: bool = False
+    n_stored: int | None = None
 
     @property
     def n_rows(self) -> dict[str, int | None]:
@@ -95,8 +97,8 @@ class Inputs:
         ArrayError
             If a batch does not go with the first one, or its rows would be paired wrongly.
         """
-        done = dict.fromkeys(self.sources, 0)
-        for number, batch in enumerate([self] if self.batches is None else self.batches):
+        done, first = dict.fromkeys(self.sources, 0), 0 if self.n_stored is None else -1
+        for number, batch in enumerate([self] if self.batches is None else self.batches, first):
             check_alike(f"batch {number}", batch, "the first one", self)
             self._check_pairs(number, batch)
             for name, n_rows in batch.n_rows.items():
@@ -119,6 +121,7 @@ class Inputs:
         before = sorted((self.counts.get(name, 0), name) for name, n in batch.n_rows.items() if n)
         if before and before[0][0] != before[-1][0]:
             (n, one), (m, other) = before[0], before[-1]
+            n, m = n - (self.n_stored or 0), m - (self.n_stored or 0)
             raise ArrayError(
                 f"batch {number} comes after {n:,} rows of source {one!r} and {m:,} of {other!r}, "
                 f"and would pair its rows wrongly; give equal numbers of rows of both in each batch"
