@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 from dask.base import DaskMethodsMixin, is_dask_collection
 
-from labeled.device import adopted, has_dlpack
+from labeled.device import adopted, has_dlpack, to_host
 from labeled.display.text import as_text, class_names_of
 from labeled.errors import ArrayError, DimsError, check_known, listed, warn
 from labeled.formats.cf import FILLS, PACKED, cf_of, decode
@@ -28,6 +28,7 @@ from labeled.formats.header import vlen_base
 from labeled.formats.region import Array
 from labeled.loader.batch import Batch
 from labeled.ragged.flat import Rows, block_cuts, offsets_of
+from labeled.ragged.value import Ragged
 from labeled.writing import tables
 from labeled.writing.layouts import RaggedAs
 from labeled.writing.source import (
@@ -308,16 +309,23 @@ def inputs_of(
     return Inputs(given, storable("the file", kept))
 
 
-def _real_rows(batch: Batch) -> Batch:
-    """Return a batch with the example axes first, and without the rows that only fill it up."""
-    first, n_padded = batch.examples_first(), len(batch.rows) - batch.count
-    if not n_padded:
-        return first
-    arrays = dict(first.arrays)
-    for name, array in first.arrays.items():
-        if f"{name}_shapes" not in arrays:  # else they are the values of all examples
-            arrays[name] = array[: len(array) - n_padded]  # offsets are one more than rows
-    return first.with_arrays(arrays)
+def _real_rows(batch: Batch) -> dict[str, Any]:
+    """Return a batch with the example axes first, and without the rows that only fill it up.
+
+    Flat values, offsets and shapes (``ragged="flat"``) are one source again.
+    """
+    first, n_rows = batch.examples_first(), batch.count
+    rows: dict[str, Any] = {name: array[:n_rows] for name, array in first.items()}
+    for name, info in first.info.items():
+        offsets, shapes = f"{name}_offsets", f"{name}_shapes"
+        flat = {name, offsets, shapes} <= rows.keys() and first[name].dims == (f"{name}_value",)
+        if flat and info.example_dims:
+            dims = str(first[shapes].dims[0]), *info.example_dims
+            values, edges = (to_host(first.arrays[part]) for part in (name, offsets))
+            lengths = to_host(rows.pop(shapes).data)
+            rows[name] = Ragged.from_flat(values, edges[: n_rows + 1], lengths, dims, name)
+            del rows[offsets]
+    return rows
 
 
 def _has_no_rows(value: Any) -> bool:

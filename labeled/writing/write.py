@@ -104,8 +104,8 @@ def write(
         (``reset_index()`` makes columns of it); single values in an xarray.Dataset are left out.
         Times are stored as nanoseconds with CF attributes, those of a time zone in UTC; texts, and
         bytes in object arrays, as UTF-8 texts of any length. Examples of different shapes are a
-        :class:`labeled.Ragged`, a list of arrays, or an object array of them; batches take only
-        the last two.
+        :class:`labeled.Ragged`, a list of arrays, or an object array of them, in batches, too; so
+        are those in batches of a loader with ``ragged="flat"``, unless these are plain dicts.
     splits : mapping of split to rows, optional
         ``{"train": (0, 90), "test": slice(90, None)}``; rows are ``(start, stop)``, a slice
         or range, a list of integers or a boolean mask, or a mapping of source to these.
