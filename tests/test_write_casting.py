@@ -322,6 +322,24 @@ def test_integers_of_attributes_are_stored_exactly_or_refused(
         assert list(map(int, file.attrs["whole"])) == whole
 
 
+@pytest.mark.parametrize("kind", [int, np.int64])
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.floats(allow_nan=False))
+@example([2**53 + 1], 0.5)
+@example([3], 0.5)
+def test_integers_among_floats_are_stored_exactly_or_refused(
+    tmp_path_factory: Any, kind: Any, integers: list[int], one: float
+) -> None:
+    path, values = tmp_path_factory.mktemp("w") / "x.h5", [*map(kind, integers), one]
+    attrs = {"whole": values, "rows": [values, [one]]}
+    if any(float(n) != n for n in integers):
+        for name in attrs:
+            with pytest.raises(ArrayError, match=f"attribute {name!r} .* holds exactly; turn it"):
+                labeled.write(path, {"x": np.arange(3)}, attrs={name: attrs[name]})
+        return
+    with h5py.File(labeled.write(path, {"x": np.arange(3)}, attrs=attrs)) as file:
+        assert file.attrs["whole"].tolist() == file.attrs["rows"][0].tolist() == [*integers, one]
+
+
 def test_what_cannot_be_written_is_said_in_words_of_writing(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     with pytest.raises(ArrayError, match="40 axes, and HDF5 knows 32"):

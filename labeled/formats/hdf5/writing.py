@@ -213,7 +213,7 @@ def _storable(what: str, value: Any) -> Any:
     if array.dtype.kind not in "SUTO" or not all(isinstance(text, str | bytes) for text in texts):
         raise ArrayError(
             f"{what} is {type(value).__name__} {value!r:.60}; HDF5 holds texts, numbers and lists "
-            "or arrays of them, so turn it into one (JSON, say) or leave it out"
+            "or arrays that one dtype holds exactly; turn it into one (JSON, say) or leave it out"
         )
     out = np.empty(len(texts), h5py.string_dtype())
     try:
@@ -226,14 +226,19 @@ def _storable(what: str, value: Any) -> Any:
 def _unchanged(value: Any) -> Array:
     """Return an attribute as an array; of Python objects where NumPy would change a list of them.
 
-    It makes texts of numbers among texts, and rounds integers that only float64 holds together.
+    It makes texts of numbers among texts, and rounds integers: those that only float64 holds
+    together, and large ones among floats.
     """
     array = np.asarray(value)
-    if array.dtype.kind in "SUf" and array.size and isinstance(value, list | tuple):
+    if array.dtype.kind in "SUfc" and array.size and isinstance(value, list | tuple):
         each = np.asarray(value, object)
-        if array.dtype.kind == "f" and all(isinstance(one, int | np.integer) for one in each.flat):
+        integers = [isinstance(one, int | np.integer) for one in each.flat]
+        if array.dtype.kind == "f" and all(integers):
             return each.astype(np.uint64) if min(each.flat) >= 0 else each
-        if array.dtype.kind != "f" and not all(isinstance(one, str | bytes) for one in each.flat):
+        if array.dtype.kind in "fc":
+            found = zip(integers, each.flat, array.reshape(-1).tolist(), strict=True)
+            return each if any(whole and int(one) != kept for whole, one, kept in found) else array
+        if not all(isinstance(one, str | bytes) for one in each.flat):
             return each
     return array
 
