@@ -59,7 +59,7 @@ def cf_of(
         return None, frozenset()
     found: dict[str, Any] = {}
     for key, value in attrs.items():
-        if isinstance(value, list) and any(isinstance(row, list) for row in value):
+        if isinstance(value, list) and any(isinstance(row, list | np.ndarray) for row in value):
             continue  # rows of any lengths, which no convention means
         single = isinstance(value, np.ndarray | list) and np.size(value) == 1
         found[key] = np.reshape(value, -1)[0] if single else value

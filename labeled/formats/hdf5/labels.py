@@ -282,7 +282,8 @@ def plain_value(value: Any, *, scalars: bool = False) -> Any:
     if isinstance(value, bytes | str):
         return str(to_text(value))
     if isinstance(value, list):  # rows of a variable-length attribute are arrays
-        return [e.tolist() if isinstance(e, np.ndarray) else plain_value(e) for e in value]
+        rows = [isinstance(e, np.ndarray) and e.dtype.names is None for e in value]
+        return [e.tolist() if row else plain_value(e) for e, row in zip(value, rows, strict=True)]
     if not isinstance(value, np.ndarray):
         return value
     if scalars and value.shape == (1,):

@@ -244,7 +244,14 @@ def _unchanged(value: Any) -> Array:
 
 
 def _uneven(value: Any) -> Array:
-    """Return lists of different lengths as rows of one dtype; None where they are not only that."""
+    """Return lists of different lengths as rows of one dtype; None where they are not only that.
+
+    Rows of compound values are arrays, which alone know their dtype.
+    """
+    if all(isinstance(row, np.ndarray) and row.dtype.names for row in value):
+        kind = value[0].dtype
+        if all(row.ndim == 1 and row.dtype == kind for row in value):
+            return np.fromiter(value, h5py.vlen_dtype(kind), len(value))
     rows, out = value if all(isinstance(row, list) for row in value) else (), np.asarray(None)
     with contextlib.suppress(ValueError):
         items = _unchanged([item for row in rows for item in row])
