@@ -59,22 +59,28 @@ def test_bijections():
     ]
 
 
-@pytest.mark.parametrize("fast", ["0", "1"])
+@pytest.fixture(params=["0", "1"])
+def fast(request, monkeypatch):
+    """Run a test without and with compiled loops; those after it choose anew, if it fails, too."""
+    if request.param == "1":
+        pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    monkeypatch.setenv("LABELED_FAST", request.param)
+    permute.forget()
+    yield
+    permute.forget()
+
+
+@pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize(
     ("n", "found"),
     [(2**16 + 1, "2db01c30c866c528"), (10**8, "194444e6096853f2"), (2**61 - 1, "3c6021d50640f5e1")],
 )
-def test_long_bijections_with_and_without_compiled_loops(n, found, fast, monkeypatch):
-    if fast == "1":
-        pytest.importorskip("numba", reason="the extra 'fast' is not installed")
-    monkeypatch.setenv("LABELED_FAST", fast)
-    permute.forget()
+def test_long_bijections_with_and_without_compiled_loops(n, found):
     positions = np.arange(40_000) * (n // 40_000)
     permutation = Permutation(n, key_of(1))
     values = permutation(positions)
     assert hashlib.blake2b(values.astype("<i8").tobytes(), digest_size=8).hexdigest() == found
     np.testing.assert_array_equal(permutation(values, inverse=True), positions)
-    permute.forget()
 
 
 def test_window_order():
