@@ -243,10 +243,18 @@ def test_append_refuses_rows_that_do_not_fit(
     assert Path(path).read_bytes() == before
 
 
-def test_append_refuses_coordinates_along_the_rows(tmp_path: Path) -> None:
+def test_append_refuses_coordinates_along_the_rows_and_tells_how_to_join_files(
+    tmp_path: Path,
+) -> None:
     path = labeled.write(tmp_path / "x", {"x": np.zeros(3)}, coords={"batch": [5, 6, 7]}, chunks=2)
-    with pytest.raises(NotYetError, match="'batch'"):
+    words = r"'batch'.*to a second file.*labeled\.convert\(\[path, second\], target\) makes one"
+    with pytest.raises(NotYetError, match=words):
         labeled.append(path, {"x": np.zeros(3)})
+    second = labeled.write(tmp_path / "y", {"x": np.ones(2)}, coords={"batch": [8, 9]})
+    joined = labeled.open_dataset(labeled.convert([path, second], tmp_path / "z"))["x"]
+    for found in (joined, labeled.open_dataset([path, second])["x"]):
+        assert found.values.tolist() == [0, 0, 0, 1, 1]
+        assert found["batch"].values.tolist() == [5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("dims", [("time", "batch", "y"), ("batch", "y", "time")])

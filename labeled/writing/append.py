@@ -77,8 +77,8 @@ def append(
     WriteError
         If the file cannot be written. It is as it was before.
     NotYetError
-        If the file has coordinates along its example dim, or holds what cannot be carried over
-        (references, data in other files).
+        If the file has coordinates along its example dim (the message tells how to join two files),
+        or holds what cannot be carried over (references, data in other files).
 
     Examples
     --------
@@ -123,7 +123,8 @@ def _check_fit(new: Inputs, old: Inputs, header: FileHeader) -> None:
     if along:
         raise NotYetError(
             f"file {where!r} has coordinates {along} along its example dim, which append cannot "
-            f"make longer yet; write the file again with all rows"
+            f"make longer yet; write the new rows with theirs to a second file, which open_dataset "
+            f"joins if it is given both, and labeled.convert([path, second], target) makes one file"
         )
     for name, source in sources.items() if new.batches is not None else ():
         if datasets_of(source)[name].chunks is None:
