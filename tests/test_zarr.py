@@ -154,6 +154,26 @@ def test_coordinates_that_are_no_dims_are_those_of_xarray(tmp_path, zarr_format)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
+def test_coordinates_that_groups_name_are_those_of_their_sources(tmp_path, zarr_format):
+    expected = {}
+    for group in ("north", "far/south"):
+        coords = {"when": ("time", RNG.random(4)), "lat": ("site", RNG.random(3))}
+        coords["of_none"] = "other", [7]  # named by the group, as no variable has its dim
+        data = xr.Dataset({"rain": (("time", "site"), RNG.random((4, 3)))}, coords)
+        data.to_zarr(tmp_path / "x.zarr", group=group, zarr_format=zarr_format, consolidated=False)
+        expected |= {f"{group}/{name}": data[name].variable for name in (*coords, "rain")}
+
+    ds = labeled.open_dataset(tmp_path / "x.zarr")
+
+    assert ds.sources == ("far/south/rain", "north/rain")
+    assert {*ds["north/rain"].coords} == {"north/lat", "north/when"}
+    found = ds.to_xarray()
+    assert {*found.data_vars} == {*ds.sources}
+    for name, variable in expected.items():
+        np.testing.assert_array_equal(found[name], variable)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
 def test_texts_are_texts(tmp_path, zarr_format):
     texts, own = ["ä", "bcde", "", "f"], np.array(["yü", "", "zzz", "0"], object)
     data = xr.Dataset(

@@ -107,7 +107,11 @@ def _file_header(path: str, options: Options) -> FileHeader:
         check_known("example_dim= names", [example_dim], every, f"a dim of store {path!r}")
     attrs = {} if single else dict(root.attrs)
     scales = {name for name, header in headers.items() if header.dims == (name,)}
-    declared = named_coordinates([attrs, *(header.used_attrs for header in headers.values())])
+    named = [("", attrs), *((_group_of(n), header.used_attrs) for n, header in headers.items())]
+    named += [(f"{name}/", dict(one.attrs)) for name, one in members if name not in arrays]
+    declared = {
+        at + n for group, own in named for n in named_coordinates([own]) for at in ("", group)
+    }
     # xarray has no place for a coordinate of several dims named like one of them
     scales |= {name for name in headers.keys() & declared if name not in headers[name].dims}
     along = {n for n in headers.keys() - scales if headers[n].dims[:1] == (example_dim,)}
@@ -116,8 +120,8 @@ def _file_header(path: str, options: Options) -> FileHeader:
         names = dims_of(name, headers[name].dims, options, path)
         sizes = set(zip(names, headers[name].shape, strict=True))
         own = {n: set(zip(headers[n].dims, headers[n].shape, strict=True)) for n in scales}
-        coords = tuple(sorted(n for n in scales if own[n] <= sizes))
-        sources[name] = replace(headers[name], dims=names, coords=coords)
+        coords = sorted(n for n in scales if own[n] <= sizes and name.startswith(_group_of(n)))
+        sources[name] = replace(headers[name], dims=names, coords=tuple(coords))
         if len(names) > 1 and not _names_in(arrays[name]):
             unnamed[name] = names
     if unnamed.keys() - dict(options.dims).keys():
@@ -140,6 +144,11 @@ def _file_header(path: str, options: Options) -> FileHeader:
         format="zarr",
         group=options.group or "",
     )
+
+
+def _group_of(name: str) -> str:
+    """Return what the names of all arrays in and below the group of an array begin with."""
+    return name[: name.rfind("/") + 1]
 
 
 def _names_in(array: Any) -> Sequence[str | None]:
