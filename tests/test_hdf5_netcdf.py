@@ -408,6 +408,17 @@ def test_no_value_of_an_attribute_keeps_a_file_from_being_opened(
     np.testing.assert_array_equal(ds["times"].values, values * 1.5)
 
 
+def test_positions_of_a_source_are_not_those_of_another_scale(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        for name, first in (("time", 0), ("g/time", 100)):  # the first labels nothing
+            f[name] = first + np.arange(4)
+            f[name].make_scale("time")
+        f["g/x"] = np.zeros(4)
+        f["g/x"].dims[0].attach_scale(f["g/time"])
+    found = labeled.open_dataset(tmp_path / "x.h5").to_xarray()
+    assert found["g/x"]["time"].values.tolist() == [100, 101, 102, 103]
+
+
 def test_a_scale_in_another_file_is_read_from_there(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as f:
         f["g/y"], f["g/k"] = np.arange(8.0).reshape(4, 2), [3, 4]

@@ -401,7 +401,8 @@ def add_scales(
             if len(dims) != n_axes:
                 dims = [scale.name, *(default_name(scale.name, i) for i in range(1, n_axes))]
             key = scale.name if scale.name not in variables else name
-            variables[key] = scale_header(opening, key, scale, tuple(dims))
+            if key not in variables:  # those that label sources stay
+                variables[key] = scale_header(opening, key, scale, tuple(dims))
     paths = {scale.path for scale in scales.values()}
     found: dict[str, set[tuple[str, int]]] = {}
     for key, header in variables.items():
