@@ -419,6 +419,26 @@ def test_positions_of_a_source_are_not_those_of_another_scale(tmp_path: Path) ->
     assert found["g/x"]["time"].values.tolist() == [100, 101, 102, 103]
 
 
+def test_a_scale_of_a_linked_file_is_not_one_of_the_same_path_here(tmp_path: Path) -> None:
+    for name, first in (("other", 100), ("x", 0)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as f:
+            f["time"] = first + np.arange(4)
+            f["time"].make_scale("time")
+            f["g/y"] = np.full(4, first)
+            f["g/y"].dims[0].attach_scale(f["time"])
+    with h5py.File(tmp_path / "x.h5", "a") as f:
+        del f["g"]
+        f["far"] = h5py.ExternalLink("other.h5", "/")
+    opened = labeled.open_dataset(tmp_path / "x.h5", allow_external=True)
+    assert opened["far/g/y"]["time"].values.tolist() == [100, 101, 102, 103]
+    with h5py.File(tmp_path / "x.h5", "a") as f:
+        del f["far"], f["time"]
+        f["y"] = h5py.ExternalLink("other.h5", "/g/y")
+    with pytest.warns(LabeledWarning, match="scale 'time' of source 'y' .* no name in the file"):
+        opened = labeled.open_dataset(tmp_path / "x.h5", allow_external=True)
+    assert opened.to_xarray()["y"].values.tolist() == [100] * 4  # the scale is of no name here
+
+
 def test_a_scale_in_another_file_is_read_from_there(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "other.h5", "w") as f:
         f["g/y"], f["g/k"] = np.arange(8.0).reshape(4, 2), [3, 4]

@@ -120,7 +120,9 @@ def arrays_of(opening: Opening) -> Infos:
         infos += _kinds_of(info)
         scale = infos[-1].scale
         if info.outside and scale is not None:  # its own path is one of another file
-            infos[-1] = replace(infos[-1], scale=replace(scale, path=opening.path_of(info.path)))
+            scale = replace(scale, path=opening.path_of(info.path))
+            infos[-1] = replace(infos[-1], scale=scale)
+            opening.scales.setdefault(info.address, scale)
         if info.name.endswith("/indptr") and infos[-1].is_array:
             indptrs.append(info)
     if indptrs:

@@ -206,7 +206,7 @@ def describe(opening: Opening, info: ArrayInfo) -> Described:
     if metadata.is_flat(info.dataset):
         return _flat(opening, info)
     name, given, base = info.name, opening.dims.get(info.name), vlen_base(info.item)
-    axes = labels.axes_of(info.dataset, name, opening.scales, opening.faults)
+    axes = labels.axes_of(info.dataset, name, opening.scales, opening.faults, outside=info.outside)
     if len(set(map(attrgetter("name"), axes))) < len(axes):
         axes = labels.with_numbers(axes)
     if info.axes:

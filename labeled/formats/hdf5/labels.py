@@ -85,12 +85,18 @@ def likely_dims(header: SourceHeader, unnamed: Collection[int]) -> tuple[str, ..
 
 
 def axes_of(
-    dataset: h5py.Dataset, name: str, known: Scales | None = None, faults: list[str] | None = None
+    dataset: h5py.Dataset,
+    name: str,
+    known: Scales | None = None,
+    faults: list[str] | None = None,
+    *,
+    outside: bool = False,
 ) -> tuple[Axis, ...]:
     """Return the labels and scales of every axis.
 
     Scales in `known` are not read again, and those read are added to it. What cannot be read is
-    added to `faults`, not raised.
+    added to `faults`, not raised. Of a dataset `outside`, reached by a link to another file, scales
+    that are not known have no path in this one.
 
     HDF5's own functions for this trust what they read and crash on damaged files, so the
     attributes they keep are read here instead, and checked.
@@ -111,7 +117,7 @@ def axes_of(
                 labels = list(map(to_text, values.tolist()))
             else:
                 file = dataset.file
-                scales = [_scales(file, each, known) for each in values.tolist()]
+                scales = [_scales(file, each, known, outside) for each in values.tolist()]
         except Exception as error:  # damage surfaces as nearly any exception
             faults.append(f"the {what} of the axes of {name!r} cannot be read ({error})")
     return tuple(map(Axis, shape, labels, scales))
@@ -129,10 +135,11 @@ def with_numbers(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(found)
 
 
-def _scales(file: h5py.File, references: Any, known: Scales) -> tuple[Scale, ...]:
+def _scales(file: h5py.File, references: Any, known: Scales, outside: bool) -> tuple[Scale, ...]:
     things = [file[reference] for reference in references if reference]
     found = {address(thing): thing for thing in things if isinstance(thing, h5py.Dataset)}
-    known.update({at: scale_of(thing) for at, thing in found.items() if at not in known})
+    new = {at: scale_of(thing) for at, thing in found.items() if at not in known}
+    known.update({at: replace(s, path=None) for at, s in new.items()} if outside else new)
     return tuple(known[at] for at in found)
 
 
