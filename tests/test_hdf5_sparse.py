@@ -72,6 +72,14 @@ def test_rows_of_an_anndata_matrix_come_dense(cells, shuffle):
     assert "sparse" in repr(ds)
 
 
+def test_a_matrix_in_a_linked_file_is_read_from_there(cells, tmp_path):
+    path, dense = cells
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        f["other"], f["X"] = np.zeros(50_000), h5py.ExternalLink(path.name, "/X")
+    ds = labeled.open_dataset(tmp_path / "x.h5", sources=["X"], allow_external=True)
+    np.testing.assert_array_equal(ds["X"].values, dense)
+
+
 @settings(max_examples=25)
 @given(data=st.data())
 def test_rows_and_columns_are_those_of_numpy(tmp_path_factory, data):

@@ -249,7 +249,8 @@ def _sparse_matrices(opening: Opening, infos: Infos, indptrs: Infos) -> Infos:
         shape = _shape_of_matrix(group)
         kinds = (labels.short_attribute(group, key) for key in ("encoding-type", "h5sparse_format"))
         if shape is not None:
-            matrices.append(ArrayInfo(name, name, group, matrix=shape))
+            outside = info.outside
+            matrices.append(ArrayInfo(name, name, group, outside=outside, matrix=shape))
             for part in PARTS:
                 parts[f"{name}/{part}"] = f"it is part of sparse matrix {name!r}"
         elif any(kind.removesuffix("_matrix") == "csc" for kind in kinds):

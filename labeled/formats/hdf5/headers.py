@@ -278,7 +278,8 @@ def _sparse(opening: Opening, info: ArrayInfo, shape: tuple[int, int]) -> Descri
     name, headers = info.name, {}
     for role in PARTS:
         path = f"{name}/{role}"
-        headers[role] = header_of(opening, ArrayInfo(path, path, info.dataset[role]))
+        part = ArrayInfo(path, path, info.dataset[role], outside=info.outside)
+        headers[role] = header_of(opening, part)
     names = [axis.name for axis in info.axes] or ["", ""]
     dims, unnamed = name_dims(opening.stamp.path, name, names, opening.dims.get(name))
     data = headers["data"]
