@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import labeled
-from labeled.errors import LabeledWarning, UnknownNameError
+from labeled.errors import FileFormatError, LabeledWarning, UnknownNameError
 from make_files import scan
 
 
@@ -431,6 +431,8 @@ def test_a_scale_of_a_linked_file_is_not_one_of_the_same_path_here(tmp_path: Pat
         f["far"] = h5py.ExternalLink("other.h5", "/")
     opened = labeled.open_dataset(tmp_path / "x.h5", allow_external=True)
     assert opened["far/g/y"]["time"].values.tolist() == [100, 101, 102, 103]
+    with pytest.raises(FileFormatError, match=r"group 'far/g' .*other\.h5' with group='/g'"):
+        labeled.open_dataset(tmp_path / "x.h5", group="far/g", allow_external=True)
     with h5py.File(tmp_path / "x.h5", "a") as f:
         del f["far"], f["time"]
         f["y"] = h5py.ExternalLink("other.h5", "/g/y")

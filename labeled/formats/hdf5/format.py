@@ -162,6 +162,13 @@ def _groups(root: h5py.Group, options: Options) -> list[h5py.Group]:
         if found and isinstance(found[0].thing, h5py.Dataset):
             remedy = f"{group!r} in it is a dataset, not a group; open it with sources=[{group!r}]"
         raise UnknownNameError(f"file {root.file.filename!r} has no group {what}; {remedy}")
+    away = next((each.thing for each in found if each.outside and each.thing in groups), None)
+    if away is not None:
+        raise FileFormatError(
+            f"group {what} in file {root.file.filename!r} lies in another file, to which a link "
+            f"leads: open {away.file.filename!r} with group={away.name!r}, or open this file "
+            "without group= and choose sources=[...] by their paths"
+        )
     return groups
 
 
