@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import xarray as xr
 from click.testing import CliRunner
 
 import labeled
@@ -170,3 +171,18 @@ def test_info_and_head_take_a_group(demos):
     shown = run.invoke(main, ["head", str(path), "actions", "--group", "data/demo_*", "--json"])
     assert json.loads(shown.stdout)["actions"] == wanted["actions"][:5].tolist()
     assert "--group 'data/demo_*' joins" in run.invoke(main, ["info", str(path)]).stderr
+
+
+def test_sources_in_groups_are_written_as_netcdf_once_they_are_renamed(tmp_path):
+    arrays = {"a/x": np.zeros((4, 2)), "b/x": np.arange(12.0).reshape(4, 3)}
+    with h5py.File(tmp_path / "x.h5", "w") as f:
+        for name, values in arrays.items():
+            f[name] = values
+    ds = labeled.open_dataset(tmp_path / "x.h5", dims=dict.fromkeys(arrays, ("batch", "k")))
+    with pytest.warns(LabeledWarning, match=r"'k'.* different lengths .*'b/x'"):
+        found = ds.to_xarray()
+    found = found.rename({name: name.replace("/", "_") for name in found.variables})
+    found.to_netcdf(tmp_path / "x.nc", engine="h5netcdf")
+    written = xr.open_dataset(tmp_path / "x.nc", engine="h5netcdf")
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(written[name.replace("/", "_")], values)

@@ -539,6 +539,10 @@ class Dataset(Viewed):
         All variables have the blocks of the source with the largest rows. A dim that is longer
         or shorter than in a source before becomes ``<source>_<dim>``, and ragged sources are left
         out, both with a warning.
+
+        Sources in groups are called by their paths. netCDF refuses the ``/`` in their names, and
+        zarr makes groups of it: before `to_netcdf` or `to_zarr`, rename them, as in
+        ``x.rename({name: name.replace("/", "_") for name in x.variables})``.
         """
         from labeled.dataset.to_xarray import to_xarray
 

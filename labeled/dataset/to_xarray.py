@@ -363,7 +363,7 @@ def arrays_of(dataset: Dataset) -> Arrays:
             continue
         array = LazyArray(source, rows[name], source.dims)
         odd = {dim for dim, n in array.lengths if sizes.setdefault(dim, n) != n}
-        renamed = {dim: f"{name}_{dim}" for dim in odd}
+        renamed = {dim: f"{name}_{dim}".replace("/", "_") for dim in odd}  # for netCDF
         clashing |= {name: odd} if odd else {}
         sources[name] = array.renamed(renamed)
         for coord, along in _coordinates(dataset, source).items():
