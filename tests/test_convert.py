@@ -406,7 +406,7 @@ def test_another_labelled_file_gets_other_splits(tmp_path: Path) -> None:
     assert list(check(labeled.convert(first, tmp_path / "b"), rows).splits) == ["old"]
     part = labeled.convert(first, tmp_path / "d", only="old", sources=["x"])
     check(part, {"x": range(5)})
-    other = labeled.convert(first, tmp_path / "c", split={"a": 0.6, "b": "rest"}, group="g")
+    other = labeled.convert(first, tmp_path / "c", split={"a": 0.6, "b": "rest"}, groups="g")
     ds = labeled.open_dataset(other)
     assert {s: by["x"] for s, by in ds.splits.items()} == {"a": 6, "b": 4}
 

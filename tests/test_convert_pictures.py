@@ -38,7 +38,7 @@ def test_a_folder_of_pictures_by_class(tmp_path: Path, alike: bool) -> None:
     expected = pictures(tmp_path / "in", alike=alike)
     (tmp_path / "in" / "b" / "all").symlink_to(tmp_path / "in")  # leads round in a circle
     path = labeled.convert(
-        tmp_path / "in", tmp_path / "o.hdf5", split={"train": 0.6, "test": "rest"}, group="paths"
+        tmp_path / "in", tmp_path / "o.hdf5", split={"train": 0.6, "test": "rest"}, groups="paths"
     )
     ds = labeled.open_dataset(path)
     paths = ds["paths"].values.tolist()

@@ -33,7 +33,7 @@ def splits_of(folder: Any, rows: Any, rules: Any, **how: Any) -> dict[str, list[
 
 
 @given(rows=labels, rules=shares, seed=st.integers(0, 99), how=st.sampled_from(
-    ["rows", "in order", "stratify", "group"]))  # fmt: skip
+    ["rows", "in order", "stratify", "groups"]))  # fmt: skip
 def test_shares_take_every_row_once(
     tmp_path_factory: Any, rows: Any, rules: dict[str, float], seed: int, how: str
 ) -> None:
@@ -42,7 +42,7 @@ def test_shares_take_every_row_once(
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", LabeledWarning)
         found = splits_of(folder, rows, rules, seed=seed, **options)
-    empty = [name for name, part in found.items() if how == "group" and not part]
+    empty = [name for name, part in found.items() if how == "groups" and not part]
     assert {str(one.message).partition(":")[0] for one in said} == {
         f"split {name!r} has no rows" for name in empty
     }
@@ -51,9 +51,9 @@ def test_shares_take_every_row_once(
     assert all(part == sorted(part) for part in found.values())
     if how == "in order":
         assert drawn == sorted(drawn)
-    if how == "group":  # none is cut, so shares hold as nearly as the groups allow
+    if how == "groups":  # none is cut, so shares hold as nearly as the groups allow
         assert sum(len(set(rows[part])) for part in found.values()) == len(set(rows))
-    most = np.bincount(rows).max() if how == "group" else 1
+    most = np.bincount(rows).max() if how == "groups" else 1
     for split, share in rules.items():
         for one in set(rows) if how == "stratify" else [None]:
             part = rows[found[split]]
@@ -81,7 +81,7 @@ def test_texts_are_classes_and_seeds_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"in_order": True}, {"stratify": "y"}, {"group": "y"}], ids=str
+    "options", [{}, {"in_order": True}, {"stratify": "y"}, {"groups": "y"}], ids=str
 )
 def test_the_same_seed_draws_the_same_rows(tmp_path: Path, options: Any) -> None:
     labels = np.random.default_rng(0).integers(0, 20, 150)
@@ -102,15 +102,15 @@ def test_the_same_seed_draws_the_same_rows(tmp_path: Path, options: Any) -> None
         ({"a": "120%"}, {}, "share is from 0 to 1"),
         ({"a": True}, {}, "True"),
         ({"a": "rest", "b": "rest"}, {}, "more than one split takes the rest"),
-        ({"a": "0:5"}, {"stratify": "y"}, "stratify needs splits by share"),
-        ({"a": 0.5}, {"stratify": "y", "group": "y"}, "do not go together"),
+        ({"a": "0:5"}, {"stratify": "y"}, "stratify= needs splits by share"),
+        ({"a": 0.5}, {"stratify": "y", "groups": "y"}, "do not go together"),
         ({"a": "::0"}, {}, "step is not 0"),
         ({"a": 0.5}, {"stratify": "z"}, "stratify='z' is not a source.*there are: .*'y'"),
         ({"a": 0.5}, {"stratify": np.zeros((10, 2))}, "one value for each of 10 rows"),
         ({"a": 0.5}, {"stratify": np.full(10, np.nan)}, "NaN in 10 rows, which is not a class"),
-        ({"a": 0.5}, {"group": 3}, r"group has shape \(\); .* one value for each of 10 rows"),
-        ({"a": 0.5}, {"group": "wide"}, r"group='wide' has shape \(10, 2\); it must be one value"),
-        (None, {"stratify": "y"}, "need splits: give split="),
+        ({"a": 0.5}, {"groups": 3}, r"groups has shape \(\); .* one value for each of 10 rows"),
+        ({"a": 0.5}, {"groups": "wide"}, r"groups='wide' has shape \(10, 2\); it must be one"),
+        (None, {"stratify": "y"}, "stratify=, groups= and in_order= need split="),
     ],
 )
 def test_rules_that_cannot_be_followed(
@@ -121,7 +121,7 @@ def test_rules_that_cannot_be_followed(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("option", ["stratify", "group"])
+@pytest.mark.parametrize("option", ["stratify", "groups"])
 def test_a_column_of_a_table_says_how_rows_are_split(tmp_path: Path, option: str) -> None:
     rng = np.random.default_rng(1)
     kind = rng.permutation(np.repeat([3, 5, 8], 30))

@@ -160,7 +160,7 @@ def test_the_group_that_a_warning_names_opens_alone(tmp_path, parent):
     assert one.n_rows == 3
 
 
-def test_info_and_head_take_a_group(demos):
+def test_commands_take_a_group(demos, tmp_path):
     path, wanted = demos
     run = CliRunner()
 
@@ -170,6 +170,11 @@ def test_info_and_head_take_a_group(demos):
     assert facts["sources"]["actions"]["n_bytes"] == wanted["actions"].nbytes
     shown = run.invoke(main, ["head", str(path), "actions", "--group", "data/demo_*", "--json"])
     assert json.loads(shown.stdout)["actions"] == wanted["actions"][:5].tolist()
+    made = [str(tmp_path / "new.hdf5"), "--group", "data/demo_*", "--keep-together", "nothing"]
+    done = run.invoke(main, ["convert", str(path), *made, "--split", "a=0.5"])
+    assert "--keep-together nothing is not a source" in done.stderr
+    assert not run.invoke(main, ["convert", str(path), *made[:3]]).exit_code
+    np.testing.assert_array_equal(labeled.open_dataset(made[0])["actions"], wanted["actions"])
     assert "--group 'data/demo_*' joins" in run.invoke(main, ["info", str(path)]).stderr
 
 

@@ -104,7 +104,9 @@ def main() -> None:
     help="Rows of a split: 0:50000, 0.8, 80%, 1000, rest.",
 )
 @click.option("--stratify", metavar="SOURCE", help="Share out each class evenly; pictures: labels.")
-@click.option("--group", metavar="SOURCE", help="Keep rows with equal SOURCE in one split.")
+@click.option(
+    "--keep-together", "groups", metavar="SOURCE", help="Keep rows with equal SOURCE in one split."
+)
 @click.option("--seed", default=0, show_default=True, help="Seed of the rows drawn at random.")
 @click.option("--in-order", is_flag=True, help="Take shares in file order, not at random.")
 @click.option(
@@ -121,6 +123,7 @@ def main() -> None:
 )
 @click.option("--resize", metavar="EDGE|HxW", help="Make pictures one shape: scale, then crop.")
 @opt.opened
+@opt.group
 @opt.examples
 @opt.external
 @click.option("--example-dim", metavar="DIM", help="The dim that counts examples (netCDF, zarr).")

@@ -79,7 +79,7 @@ def convert(
     *,
     split: Mapping[str, Any] | None = None,
     stratify: Any = None,
-    group: Any = None,
+    groups: Any = None,
     seed: int = 0,
     in_order: bool = False,
     only: str | Sequence[str] | None = None,
@@ -115,7 +115,7 @@ def convert(
     stratify : str or array, optional
         A source of classes, one a row, or a column of a table: every split gets its share of
         each.
-    group : str or array, optional
+    groups : str or array, optional
         A source, or a column, that tells what belongs together: no group is cut.
     seed : int
         Of what is drawn.
@@ -176,10 +176,10 @@ def convert(
         check_ending(target)
     elif split is not None:
         raise SplitError(".rec files get no splits; convert to a labelled file first")
-    given = {"stratify": stratify, "group": group}
+    given = {"stratify": stratify, "groups": groups}
     labels = {name: value for name, value in given.items() if value is not None}
     if split is None and (in_order or labels):
-        raise SplitError("stratify, group and in_order need splits: give split={'train': 0.8}")
+        raise SplitError("stratify=, groups= and in_order= need split={'train': 0.8} or the like")
     budget, _ = written.effort()
     names = None if sources is None else list(sources)
     with ExitStack() as folders, dask.config.set({"array.chunk-size": f"{budget // BLOCKS}B"}):
@@ -349,8 +349,8 @@ def _drawn(
         by[option] = one_value_a_row(where, values, n_rows)
         if option == "stratify":
             check_classes(where, by[option], "labels", SplitError)
-    how: Any = {"seed": seed, "in_order": in_order}
-    return splits_by_rules(rules, n_rows, **how, classes=by.get("stratify"), groups=by.get("group"))
+    how: Any = {"seed": seed, "in_order": in_order, "groups": by.get("groups")}
+    return splits_by_rules(rules, n_rows, **how, classes=by.get("stratify"))
 
 
 def _called(found: _Origin, option: str, name: str) -> Any:

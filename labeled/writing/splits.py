@@ -343,8 +343,8 @@ def _rule(name: str, rule: Any, n_rows: int) -> Any:
 
 def _check_together(shares: Mapping[str, Share], in_order: bool, classes: Any, groups: Any) -> None:
     """Refuse rules that do not go together, or have no rows to divide."""
-    given = {"stratify": classes is not None, "group": groups is not None, "in_order": in_order}
-    asked, why = [word for word, is_given in given.items() if is_given], ""
+    given = {"stratify": classes is not None, "groups": groups is not None, "in_order": in_order}
+    asked, why = [f"{word}=" for word, is_given in given.items() if is_given], ""
     floats = classes is not None and classes.dtype.kind == "f"
     if asked and not shares:
         why = f"{asked[0]} needs splits by share, such as train=0.8 test=0.2"
