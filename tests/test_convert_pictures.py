@@ -136,9 +136,20 @@ def test_notes_beside_pictures_are_left_out(tmp_path: Path) -> None:
         (tmp_path / "in" / name).mkdir(parents=True)
         image.new("RGB", (4, 3)).save(tmp_path / "in" / name / "1.png")
     (tmp_path / "in" / "labels.txt").write_text("cat\ndog\n")
-    with pytest.warns(labeled.LabeledWarning, match=r"\['labels.txt'\] beside the pictures"):
+    with pytest.warns(labeled.LabeledWarning, match=r"'labels.txt' beside the pictures"):
         made = labeled.convert(tmp_path / "in", tmp_path / "a.hdf5")
     assert labeled.open_dataset(made).shapes["images"] == (2, 3, 4, 3)
+
+
+def test_pictures_beside_a_table_are_said_to_be_left_out(tmp_path: Path) -> None:
+    for name in ("0.png", "1.PNG", "._2.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "a.csv").write_text("u,v\n1,2\n3,4\n")
+    said = r"^'0.png', '1.PNG' beside the delimited text of .* left out; .* convert takes the pict"
+    with pytest.warns(labeled.LabeledWarning, match=said):
+        assert labeled.open_dataset(tmp_path).n_rows == 2
+    (tmp_path / "b.csv").write_text("u,v\n5,6\n")
+    assert labeled.open_dataset(tmp_path).n_rows == 3  # no more pictures than tables
 
 
 @pytest.mark.parametrize("target", ["o.hdf5", "o.rec"])

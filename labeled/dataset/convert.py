@@ -52,6 +52,7 @@ from labeled.errors import (
     UnsafeFileError,
     check_known,
     did_you_mean,
+    listed,
     warn,
 )
 from labeled.formats import registry
@@ -419,7 +420,7 @@ def _of_files(paths: list[str], asked: _ConvertOptions) -> _Origin | None:
         notes = all(name.lower().endswith(TEXTS) for name in known)
         found = pictures.picture_paths(path) if notes else []
         if known and len(found) > len(known):
-            warn(f"{known} beside the pictures of {path!r} are left out")
+            warn(f"{listed(sorted(known))} beside the pictures of {path!r} are left out")
         if len(found) > len(known):
             return _of_pictures(path, found, asked)
     elif path and (os.path.exists(path) or not glob.has_magic(path)):

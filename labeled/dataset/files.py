@@ -41,6 +41,7 @@ from labeled.errors import (
 from labeled.formats.bytesource import is_address, modified, stamp_of, unreadable
 from labeled.formats.format import Options, chosen_sources, dims_of
 from labeled.formats.header import FileHeader, SourceHeader, vlen_base
+from labeled.formats.pictures import SUFFIXES as PICTURES
 from labeled.formats.registry import all_formats, describe_folder, format_named, format_of_folder
 from labeled.selection import Selection
 from labeled.sources.source import Source, decoded_dtype
@@ -223,11 +224,16 @@ def _in_folder(folder: str, format: str | None) -> list[str]:
         found = {name for name in names if one.claims(name)}
         if found:  # a file that is there unpacked too is meant once
             twice = {name for name in found if name.endswith(".gz") and name[:-3] in found}
-            rest = sorted(map(os.path.basename, names - found)) if format is None else ()
-            left = [name for name in rest if name[0] not in "._" and _is_data(name)]
+            others = sorted(map(os.path.basename, names - found)) if format is None else ()
+            rest = [name for name in others if name[0] not in "._"]
+            left = list(filter(_is_data, rest))
+            pictures = [name for name in rest if name.lower().endswith(PICTURES)]
+            words = "name the files that are meant"
+            if one.name == "csv" and len(pictures) > len(found):  # convert would take these
+                left, words = [*left, *pictures], f"{words} (labeled convert takes the pictures)"
             if left:
-                words = f"{listed(left)} beside the {one.title} of {folder!r} are left out"
-                warn(f"{words}; name the files that are meant, or pass format={one.name!r}")
+                text = f"{listed(left)} beside the {one.title} of {folder!r} are left out"
+                warn(f"{text}; {words}, or pass format={one.name!r}")
             return sorted(found - twice, key=one.order)
     endings = "" if format is None else f" (endings: {', '.join(formats[0].suffixes)})"
     raise FileFormatError(f"folder {folder!r} {describe_folder(folder)}{endings}")

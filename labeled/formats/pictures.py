@@ -36,6 +36,9 @@ Array = npt.NDArray[np.uint8]
 Channels = Literal[1, 3, 4] | None
 Data = bytes | memoryview
 
+# names of files that are taken for pictures
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+
 MAX_PIXELS = 1 << 28  # pictures of more pixels are refused unless a caller allows more
 
 LONGEST = (1 << 31) - 1  # pixels of an edge, in any kind of picture

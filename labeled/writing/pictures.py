@@ -30,7 +30,7 @@ from labeled.dims import role_of
 from labeled.display.progress import Advance, progress_bar
 from labeled.errors import ArrayError, FileFormatError, OptionError, ReadError, did_you_mean, warn
 from labeled.formats.format import SPLITS
-from labeled.formats.pictures import PictureError, has_more_frames, picture_head
+from labeled.formats.pictures import SUFFIXES, PictureError, has_more_frames, picture_head
 from labeled.formats.recordio import Decoding
 from labeled.formats.recordio.writing import write_records
 from labeled.formats.region import Array
@@ -39,8 +39,6 @@ from labeled.ragged import Ragged
 from labeled.ragged.flat import Rows, block_cuts
 from labeled.writing.layouts import Storage, fits
 from labeled.writing.write import own_splits
-
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 
 
 @dataclass(frozen=True, slots=True)
