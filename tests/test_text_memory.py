@@ -101,3 +101,21 @@ def test_texts_that_lie_in_one_piece_are_read_in_windows(tmp_path: Path) -> None
     assert "shuffle='window'" in str(loader.explain())
     rows = [text for batch in loader for text in batch["x"].values.tolist()]
     assert sorted(rows) == texts
+
+
+def test_texts_between_scattered_ones_are_not_read(tmp_path: Path, monkeypatch: Any) -> None:
+    texts = np.array([[f"{n:05}", "a" * (n % 7)] for n in range(30_000)], object)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=texts, dtype=h5py.string_dtype())
+        file["x"].dims[0].label, file["x"].dims[1].label = "batch", "part"
+    n_read, getitem = [], h5py.Dataset.__getitem__
+
+    def see(dataset: h5py.Dataset, *index: Any) -> Any:
+        n_read.append(np.size(found := getitem(dataset, *index)))
+        return found
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", see)
+    rows = np.random.default_rng(0).permutation(30_000)[:200]
+    found = labeled.open_dataset(tmp_path / "x.h5").subset(rows)["x"].values
+    np.testing.assert_array_equal(found, texts[rows])
+    assert sum(n_read) < 1_000  # 400, and some that tell how long texts are

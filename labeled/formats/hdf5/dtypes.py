@@ -50,7 +50,7 @@ class ItemPart:
         """Return the share of the bytes of an item that this part takes."""
         return self.dtype_in(item).itemsize / max(item.itemsize, 1)
 
-    def read(self, dataset: h5py.Dataset, box: tuple[slice, ...]) -> Array:
+    def read(self, dataset: h5py.Dataset, box: tuple[Any, ...]) -> Array:
         """Return this part of the items in a box, which may also count the axes added."""
         n_axes = len(dataset.shape)
         rows = box[:n_axes]

@@ -91,6 +91,9 @@ H5PY_BYTES = 8 * 1024 * 1024
 # rows read through between others: a call costs as much as copying them
 H5PY_GAP_BYTES = 256 * 1024
 
+# texts are listed where more lie between two: HDF5 goes to the place of each, which takes longer
+TEXTS_BETWEEN = 16
+
 PIECE_VALUES = 1 << 16  # values that are read at a time, at least
 
 _OBJECT_BYTES = 64  # a guess at what a variable-length item takes
@@ -197,22 +200,27 @@ class H5pyReader(FileReader):
         if not self.source.dtype.hasobject:
             return self.chunk_rows, max(H5PY_GAP_BYTES // self._box_bytes, self._stored_rows)
 
-        def read(start: int, stop: int) -> Array:
-            with h5_of(self.source.file) as file, naming_rows(self.source, start, stop, Exception):
-                return np.asarray(file[self.source.key][(slice(start, stop), *self._box)])
+        with h5_of(self.source.file) as file:
 
-        each = text_row_bytes(read, self.n_rows)  # `memory=` counts two pieces for a thread
+            def read(start: int, stop: int) -> Array:
+                with naming_rows(self.source, start, stop, Exception):
+                    return np.asarray(file[self.source.key][(slice(start, stop), *self._box)])
+
+            each = text_row_bytes(read, self.n_rows)  # `memory=` counts two pieces for a thread
         return max(1, PIECE_BYTES // each), H5PY_GAP_BYTES // each
 
     def _read(self, runs: Ints, out: Array, places: Ints | None) -> None:
         require_filters(self.source)
         part: ItemPart = self.source.detail or ItemPart()
+        listed = self.source.dtype.hasobject and not part.fields
         with h5_of(self.source.file) as file:
             for parts in self._calls(runs):
                 start, stop = int(parts[0, 0]), int(parts[-1, 1])
                 with naming_rows(self.source, start, stop, Exception):  # damage is nearly any
-                    dataset, box = file[self.source.key], (slice(start, stop), *self._box)
-                    items = part.read(dataset, box)
+                    rows: Ints | slice = slice(start, stop)
+                    if listed and TEXTS_BETWEEN * count(parts) < stop - start:
+                        rows = rows_of(parts)
+                    items = part.read(file[self.source.key], (rows, *self._box))
                     put_parts(out, places, parts, outer_take(items, self._inner))
 
     def _ranges(self, runs: Ints) -> Sequence[ByteRanges]:
