@@ -142,6 +142,16 @@ def test_a_link_to_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
         scan(path, sources=["away"], allow_external=True)
 
 
+def test_a_linked_file_that_grew_opens_with_all_its_rows(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.hdf5", "w") as f:
+        f["x"] = h5py.ExternalLink("other.hdf5", "x")
+    for n_rows in (10, 12):
+        with h5py.File(tmp_path / "other.hdf5", "w") as f:
+            f["x"] = np.arange(n_rows)
+        ds = labeled.open_dataset(tmp_path / "x.hdf5", allow_external=True)
+        assert ds["x"].values.tolist() == list(range(n_rows))
+
+
 def test_virtual_datasets_inside_the_file_are_fine(tmp_path: Path) -> None:
     def spoil(f: h5py.File) -> None:
         f["a"] = np.arange(8.0).reshape(4, 2)

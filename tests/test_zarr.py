@@ -305,6 +305,19 @@ def test_a_store_that_changed_or_is_damaged_is_not_read(tmp_path):
         ds["targets"].values  # noqa: B018
 
 
+def test_a_store_that_grew_opens_with_all_its_rows(tmp_path):
+    group = zarr.open_group(tmp_path / "x.zarr", mode="w")
+    array = group.create_array("x", shape=(10,), chunks=(5,), dtype="i4")
+    array[:] = np.arange(10)
+    assert labeled.open_dataset(tmp_path / "x.zarr")["x"].values.tolist() == list(range(10))
+
+    array.append(np.arange(10, 15, dtype="i4"))  # which leaves the folder itself as it was
+    assert labeled.open_dataset(tmp_path / "x.zarr").n_rows == 15
+    array.attrs["units"] = "m"
+    assert labeled.open_dataset(tmp_path / "x.zarr")["x"].attrs == {"units": "m"}
+    assert labeled.open_dataset(tmp_path / "x.zarr")["x"].values.tolist() == list(range(15))
+
+
 def test_a_store_that_names_no_axes_warns_and_shows_the_remedy(tmp_path):
     zarr.save_array(tmp_path / "x.zarr", np.zeros((4, 3)))
     with pytest.warns(LabeledWarning, match=r"does not name the axes of 'x'.*x_axis_1.*dims="):

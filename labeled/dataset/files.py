@@ -19,6 +19,8 @@ import glob
 import math
 import os
 import pathlib
+import stat
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -48,7 +50,7 @@ from labeled.sources.source import Source, decoded_dtype
 
 Path = str | os.PathLike[str]
 Names = tuple[str, ...]
-Stamp = tuple[int, int]  # size and time of a file
+Stamp = tuple[int, ...]  # size and time of a file, and when it was opened if these do not tell
 Stamps = tuple[Stamp | None, ...]
 
 CONVERTED = (".npy", ".npz", ".parquet", ".pq")  # what labeled.convert takes besides
@@ -90,6 +92,7 @@ class Files:
     marks: tuple[Mark, ...] = field(init=False, default=())
     # which file was at each path that is not local; asking again takes requests
     addresses: dict[str, Stamp] = field(init=False, default_factory=dict, compare=False)
+    opened_ns: int = field(init=False, default_factory=time.time_ns, compare=False)
 
     @property
     def catalog(self) -> Catalog:
@@ -110,6 +113,10 @@ class Files:
                 with suppress(OSError):  # the scan says what is wrong
                     status = os.stat(path)
                     stamp = status.st_size, status.st_mtime_ns
+                    # files in a folder, or behind links, change without the path's own size and
+                    # time: each open_dataset looks for itself
+                    if stat.S_ISDIR(status.st_mode) or self.options.allow_external:
+                        stamp = (*stamp, self.opened_ns)
             stamps.append(stamp)
         catalog = _scanned(self.paths, self.options, tuple(stamps), self.names)
         seen: Catalog | None = self.__dict__.get("known")
