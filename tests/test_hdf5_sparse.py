@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import labeled
-from labeled.errors import NotYetError, ReadError
+from labeled.errors import LabeledWarning, NotYetError, ReadError
 
 pytestmark = pytest.mark.filterwarnings("ignore::labeled.LabeledWarning")
 
@@ -154,6 +154,12 @@ def test_repack_does_not_make_matrices_dense_unasked(tmp_path):
 
     with pytest.raises(NotYetError, match=r"sparse matrices \('X'\).*labeled\.convert"):
         labeled.repack(path, tmp_path / "new.h5")
+    with h5py.File(path, "a") as f:
+        f["uns/note"] = "text"
+    with pytest.warns(
+        LabeledWarning, match=r"^'uns/note' of .* are left out; what could be opened"
+    ):
+        labeled.convert(path, tmp_path / "all.h5")  # 'X/data' and so on are in it, as 'X'
     made = labeled.convert(path, tmp_path / "new.h5", sources=["X", "obs/batch"])
     np.testing.assert_array_equal(labeled.open_dataset(made)["X"], dense_of(40, 10, "f4"))
 

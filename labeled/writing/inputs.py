@@ -607,11 +607,12 @@ def _warn_of_variables(dataset: Any) -> None:
     header = dataset.files.catalog.headers[0]
     along = {name for source in header.sources.values() for name in source.coords}
     lost = [n for n, one in header.variables.items() if n not in along or len(one.dims) != 1]
-    lost += [n for n, why in header.not_opened.items() if not why.startswith("it holds the ")]
+    part_of = ("it holds the ", "it is part of sparse matrix ")  # of what is written
+    lost += [n for n, why in header.not_opened.items() if not why.startswith(part_of)]
     views = header.format == "recordio"  # what is not opened there is the same bytes once more
     if lost and not views and len(dataset.sources) == len(header.sources):
         way = "labeled.repack carries them over"
-        if header.format != "hdf5":
+        if header.format != "hdf5" or any("indptr" in one.parts for one in header.sources.values()):
             way = "what could be opened of them is in ds.to_xarray()"
         if dataset.files.options.examples is not None:
             way = "names and attributes of examples are kept where sources= names them, too"
