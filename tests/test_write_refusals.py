@@ -168,6 +168,15 @@ def test_a_column_is_written_as_in_its_table(tmp_path: Path) -> None:
         np.testing.assert_array_equal(labelled[name].values, whole[name].values)
     assert whole["time"].values[0] == np.datetime64("2019-12-31T15:00")
     np.testing.assert_array_equal(labelled["kind"]["moment"], whole["time"].values)
+    for name in frame:  # without its table
+        for given in (frame[name].array, pd.Index(frame[name])):
+            alone = labeled.open_dataset(
+                labeled.write(tmp_path / "a.h5", {name: given}, overwrite=True)
+            )
+            np.testing.assert_array_equal(alone[name].values, whole[name].values)
+    for many in (pd.array([(1 << 60) + 1, None]), pd.Index([(1 << 60) + 1, None], dtype="Int64")):
+        with pytest.raises(ArrayError, match=r"row 0 holds 1152921504606846977.*would round"):
+            labeled.write(tmp_path / "x.h5", {"x": many})
     with pytest.raises(ArrayError, match=r"row 1 holds None.*fillna"):
         labeled.write(tmp_path / "x.h5", {"x": pd.Series(["a", None], dtype=object)})
     with pytest.raises(ArrayError, match=r"row 1 holds <NA>.*fillna"):

@@ -525,6 +525,8 @@ def _as_array(name: str, value: Any) -> Any:
     elif hasattr(value, "toarray"):
         why = f"is a sparse {type(value).__name__}; write .toarray(), or its data, indices, indptr"
     elif all(hasattr(value, each) for each in ("dtype", "shape", "__getitem__")):
+        if hasattr(value, "isna") and not isinstance(value.dtype, np.dtype):  # pandas' arrays
+            return tables.plain_array(name, value)
         # columns of a table have dtypes of their own
         return value if isinstance(value.dtype, np.dtype) else np.asarray(value)
     elif isinstance(value, str | bytes) or not isinstance(value, Sequence):

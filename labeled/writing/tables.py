@@ -138,6 +138,14 @@ def as_numpy(name: str, array: xr.DataArray) -> xr.DataArray:
     return array.copy(data=frame_column(name, array.variable.to_index().to_series()))
 
 
+def plain_array(name: str, values: Any) -> Array:
+    """Return an array or index of pandas as :func:`frame_column` returns such a column."""
+    if getattr(values.dtype, "tz", None) is not None:
+        values = values.tz_convert(None)  # xarray makes objects of the times of such arrays
+    array: Array = as_numpy(name, xr.DataArray(values)).data
+    return array
+
+
 def _check_exact(where: str, whole: Array, dtype: np.dtype[Any]) -> None:
     at = first_rounded(whole, dtype)
     if at is not None:
