@@ -97,6 +97,9 @@ def test_the_example_dim_and_sources_are_chosen_by_name(tmp_path: Path) -> None:
         scan(path, example_dim="tim")
 
     assert list(scan(path, sources=["t2m"], example_dim="time").sources) == ["t2m"]
+    only = r"did you mean 't2m'\? There are: 'rain', 't2m'$"  # what sources= takes
+    with pytest.raises(UnknownNameError, match=only):
+        scan(path, sources=["t2n"], example_dim="time")
     with pytest.raises(UnknownNameError, match="is not a source but a coordinate"):
         scan(path, sources=["time"])
     with pytest.raises(UnknownNameError, match="did you mean 't2m'"):

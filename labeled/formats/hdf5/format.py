@@ -402,7 +402,8 @@ def _check_names(
                 f"dim, and is included whole; {did_you_mean(name, sources)}"
             )
         elif name not in known:
-            what = f"is not a source of {where}; {did_you_mean(name, known)}"
+            there = known - carried if name in wanted else known
+            what = f"is not a source of {where}; {did_you_mean(name, there)}"
         else:
             continue
         argument = "sources=" if name in wanted else "dims="
