@@ -56,6 +56,20 @@ def test_what_does_not_fit_is_refused_in_words_of_the_command_line(tmp_path: Pat
     assert path.read_bytes() == before
 
 
+def test_packed_rows_of_netcdf_are_added_as_they_are_stored(tmp_path: Path) -> None:
+    path, packed = tmp_path / "x.nc", {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1}
+    wanted = np.arange(12.0).reshape(6, 2)
+    for name, encoding in (("wait", {"units": "hours"}), ("x", packed)):
+        values = wanted.astype("m8[h]") if name == "wait" else wanted
+        given = xr.Dataset({name: (("time", "place"), values)})
+        given.to_netcdf(path, engine="h5netcdf", encoding={name: encoding}, unlimited_dims=["time"])
+        refused = run("append", path, path).stderr
+        assert "if opened with --option decode_cf=False" in refused
+        assert run("append", path, path, "--option", "decode_cf=False").exit_code == 0
+        with xr.open_dataset(path, engine="h5netcdf") as grown:
+            np.testing.assert_array_equal(grown[name], np.concatenate([values, values]))
+
+
 @pytest.mark.parametrize("ragged", [False, True])
 def test_rows_whose_axes_lie_in_another_order_are_refused(tmp_path: Path, ragged: bool) -> None:
     """Pictures as wide as high were added lying on their side."""

@@ -224,7 +224,7 @@ def in_flags(message: str, command: click.Command | None) -> str:
     def words(found: re.Match[str]) -> str:
         param, text = known.get(found["name"]), found["value"]
         if param is None:
-            of_format = "opened" in known and found["name"] in option_names()
+            of_format = "opened" in known and found["name"] in {*option_names(), "decode_cf"}
             plain = (text or " ")[0] not in "[{" and message[found.start() - 1] != "("
             value = (text or "").strip("'\"")
             return f"--option {found['name']}={value}" if of_format and plain else found[0]

@@ -168,10 +168,10 @@ def _check_source(what: str, new: SourceToWrite, base: str, old: SourceToWrite) 
     elif units != was_in and (new.encode or old.encode or "None" not in (units, was_in)):
         why = f"has rows in {units!r}, but {base} in {was_in!r}; convert them"
         if new.encode and not old.encode and was_in != "None":  # times, and numbers of a file
-            why += " to numbers in its unit, as open_dataset(..., decode_cf=False) reads them"
+            why += " to numbers in its unit; rows of a file are such if opened with decode_cf=False"
     elif packing != was_packed and (packing or dtype.kind == "f"):
         why = f"has rows with {packing or 'no packing'}, but {base} with {was_packed or 'none'}; "
-        why += "give rows that are stored alike, as open_dataset(..., decode_cf=False) reads them"
+        why += "give rows that are stored alike; those of a file are if opened with decode_cf=False"
     elif not np.can_cast(dtype, stored, "same_kind") or (
         stored.kind in "OS" and dtype.kind != stored.kind
     ):
