@@ -241,7 +241,7 @@ def _fits(value: Any, annotation: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(map(_fits, repeat(value), args))
     if origin is Literal:
-        return (type(value), value) in zip(map(type, args), args, strict=True)
+        return any(map(_fits, repeat(value), map(type, args))) and value in args
     if origin is Callable:
         return callable(value)
     if origin is os.PathLike:

@@ -95,6 +95,17 @@ def test_refused_before_any_row_is_read(ds, options, words):
         ds.batches(3, **options)
 
 
+def test_choices_are_taken_as_any_kind_of_text(ds):
+    chosen = {"shuffle": "full", "last": "pad", "errors": "skip", "output": "numpy"}
+    loader = ds.batches(3, seed=1, **chosen)
+    same = ds.batches(3, seed=1, **{option: np.str_(value) for option, value in chosen.items()})
+    for (_, rows, _), (_, others, _) in zip(loader.with_rows(), same.with_rows(), strict=True):
+        np.testing.assert_array_equal(rows, others)
+    same.load_state_dict(loader.state_dict())
+    with pytest.raises(LoaderError, match="errors='ignore' must be 'raise' or 'skip'"):
+        ds.batches(3, errors="ignore")
+
+
 def test_a_name_is_not_suggested_in_its_own_place(ds):
     with pytest.raises(LoaderError, match=r"weights='a' is not .* a row; there are: none$"):
         ds.select("a", "r").batches(3, weights="a")
