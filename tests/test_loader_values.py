@@ -77,6 +77,17 @@ def test_padding_that_does_not_fit_the_specs_is_refused_before_the_first_batch(d
         ds.batches(4, specs=asked, last="pad", pad_value=pad_value)
 
 
+def test_padding_that_is_no_class_is_refused_before_the_first_batch(ds):
+    clean = ds.select("labels").subset(LABELS < 5)
+    for pad_value in (-1, 5):
+        with pytest.raises(
+            LoaderError, match=f"pad_value=.*{pad_value}.* one_hot: source 'labels'.* 0 to 4"
+        ):
+            clean.batches(4, one_hot={"labels": 5}, last="pad", pad_value=pad_value)
+    *_, end = clean.batches(4, one_hot={"labels": 5}, last="pad", pad_value={"labels": 3})
+    assert end.arrays["labels"][-1].tolist() == [0, 0, 0, 1, 0]
+
+
 def test_texts_are_not_laid_out(ds):
     specs = (CompositeSpace((VectorSpace(3), VectorSpace(1))), ("numbers", "names"))
     with pytest.raises(SpecsError, match=r"'names' in .*d\.hdf5' holds no numbers.*leave it out"):

@@ -310,20 +310,26 @@ class BatchLayout:
                 if cast is not None and cast.dtype is not None and not cast.scaled:
                     dtypes.append(cast.dtype)
                 _check_padding(source, self.padding[name], *dtypes)
-        if pads and self.specs is not None:
-            self._try_padding(self.specs)
+        if pads:
+            self._try_padding()
         self.copied = frozenset(sources if self.specs is not None else self.casts)
 
-    def _try_padding(self, specs: CompiledSpecs) -> None:
+    def _try_padding(self) -> None:
         """Lay out a row of padding, lest the last batch finds that its value does not fit."""
+        one_hot = {name: cast for name, cast in self.casts.items() if cast.n_classes is not None}
         rows = {}
-        for name, source in self.sources.items():
+        for name in self.sources if self.specs is not None else one_hot:
+            source = self.sources[name]
             value = padding_of(source.dtype, self.padding[name])
             rows[name] = np.full((1, *source.row_shape), value, source.dtype)
         try:
-            specs(rows)
+            if self.specs is not None:
+                self.specs(rows)
+            for name, cast in one_hot.items():
+                cast(rows[name], self.sources[name].where)
         except SpaceError as error:
-            raise LoaderError(f"pad_value={self.padding} does not fit the specs: {error}") from None
+            asked = "the specs" if self.specs is not None else "one_hot"
+            raise LoaderError(f"pad_value={self.padding} does not fit {asked}: {error}") from None
 
     def _add(self, options: BatchOptions, source: Source, space: Space | None) -> None:
         """Settle what a source is handed out as, where there are no specs."""
