@@ -89,6 +89,8 @@ def test_padding_that_is_no_class_is_refused_before_the_first_batch(ds):
 
 
 def test_texts_are_not_laid_out(ds):
+    with pytest.raises(LoaderError, match=r"'names' in .*holds no numbers \(neither text nor"):
+        ds.batches(4, dtype={"names": "float32"})
     specs = (CompositeSpace((VectorSpace(3), VectorSpace(1))), ("numbers", "names"))
     with pytest.raises(SpecsError, match=r"'names' in .*d\.hdf5' holds no numbers.*leave it out"):
         ds.batches(4, specs=specs)

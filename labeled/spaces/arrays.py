@@ -127,7 +127,7 @@ def why_not_cast(
     if scaled:
         return None
     if found.kind == "O":
-        return "dtype object holds no numbers (rows of different lengths are not a batch)"
+        return "dtype object holds no numbers (neither text nor rows of different lengths are cast)"
     if wanted is None or found == wanted:
         return None
     if found.kind not in _RANK:
