@@ -243,6 +243,9 @@ def row_sequences(
         Whether a last batch with fewer sequences is handed out.
     seed : int or tuple of int, optional
         Shuffles the sequences, differently in each epoch; without it they come in file order.
+    epoch : int
+        Whose batches come when the sampler itself is iterated. A loader counts its own epochs, from
+        ``batches(epoch=...)``, and asks for those.
 
     Raises
     ------
@@ -291,6 +294,9 @@ def shuffled(n_rows: int, batch_rows: int, *, seed: Seed, epoch: int = 0) -> Row
         Rows of the dataset, and rows per batch.
     seed : int or tuple of int
         The order depends only on it and the epoch.
+    epoch : int
+        Whose batches come when the sampler itself is iterated. A loader counts its own epochs, from
+        ``batches(epoch=...)``, and asks for those.
 
     Examples
     --------
