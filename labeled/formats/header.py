@@ -79,7 +79,7 @@ class FileStamp(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FilterInfo:
     """One step of a chunk's filter pipeline, as HDF5 numbers it (1 deflate, 2 shuffle, ...)."""
 
     id: int
@@ -92,9 +92,11 @@ class Filter:
 
         Examples
         --------
-        >>> Filter(1, "deflate", (4,)).words, Filter(2, "shuffle", (8,)).words, Filter(99, "").words
-        ('gzip 4', 'shuffle', 'filter 99')
-        >>> Filter(32015, "HDF5 zstd filter; see https://example.org").words
+        >>> FilterInfo(1, "deflate", (4,)).words, FilterInfo(2, "shuffle", (8,)).words
+        ('gzip 4', 'shuffle')
+        >>> FilterInfo(99, "").words
+        'filter 99'
+        >>> FilterInfo(32015, "HDF5 zstd filter; see https://example.org").words
         'zstd'
         """
         if self.id == DEFLATE and self.options:
@@ -138,7 +140,7 @@ class SourceHeader:
     # byte offset of contiguous data in the file; None where nothing is allocated
     offset: int | None = None
     chunks: tuple[int, ...] | None = None
-    filters: tuple[Filter, ...] = ()
+    filters: tuple[FilterInfo, ...] = ()
     fill_value: Any = 0
     stored_bytes: int | None = 0  # None where counting is slow: see Format.stored_bytes
     cf: CF | None = None

@@ -33,7 +33,7 @@ from labeled.formats.header import (
     TEXT,
     FileHeader,
     FileStamp,
-    Filter,
+    FilterInfo,
     SourceHeader,
 )
 from labeled.formats.reader import (
@@ -207,7 +207,7 @@ def _header(path: str, name: str, array: Any, options: Options) -> SourceHeader:
         used_attrs={k: value for k, value in attrs.items() if k in used},
         storage="chunked",
         chunks=tuple(together) if array.ndim else None,
-        filters=(Filter(0, "codecs of zarr"),),
+        filters=(FilterInfo(0, "codecs of zarr"),),
         stored_bytes=None,
         cf=cf,
         format="zarr",

@@ -26,7 +26,7 @@ from labeled.selection import Selection
 from labeled.sources.source import Array, Rows, Source
 from labeled.spaces import DataSpecsMapping, IndexSpace, SourceInfo, Space, compile_specs
 from labeled.spaces.arrays import numpy_dtype, value_for, why_not_cast
-from labeled.spaces.compiled_specs import Cast, CompiledSpecs, check_factor
+from labeled.spaces.compiled_specs import CompiledSpecs, ValueCast, check_factor
 from labeled.transforms.running import CompiledPipeline, Forms
 from labeled.transforms.sample import RowSpec, Stack, extreme_shapes, part_of
 
@@ -38,7 +38,7 @@ SHAPE_ROWS = 1 << 16  # shapes of examples that are read together
 # casts
 
 
-def cast_of(options: BatchOptions, source: Source, space: Space | None) -> Cast | None:
+def cast_of(options: BatchOptions, source: Source, space: Space | None) -> ValueCast | None:
     """Work out the change of a source; None where it has none.
 
     A single value is meant for the numeric sources; sources of labels
@@ -59,7 +59,7 @@ def cast_of(options: BatchOptions, source: Source, space: Space | None) -> Cast 
     dtype = _checked_dtype(asked.get("dtype"), source)
     scale = _factor(source, dtype, "scale", asked.get("scale"))
     shift = _factor(source, dtype, "shift", asked.get("shift"))
-    cast = Cast(dtype, scale, shift, _axes(source, asked.get("layout")))
+    cast = ValueCast(dtype, scale, shift, _axes(source, asked.get("layout")))
     reason = why_not_cast(source.dtype, dtype, scaled=cast.scaled)
     if dtype is not None and reason is not None:
         raise LoaderError(f"{source.where}: {reason}")
@@ -82,7 +82,7 @@ def _axes(source: Source, layout: str | Sequence[str] | None) -> tuple[int, ...]
     return None if axes == tuple(range(len(axes))) else axes
 
 
-def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
+def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> ValueCast:
     """Return what makes rows of zeros and a one of labels, in float32 if no dtype is given."""
     n = integer(f"one_hot of {source.name!r}", n, least=1)
     for argument in asked.keys() - {"dtype"}:
@@ -104,7 +104,7 @@ def _one_hot(source: Source, n: int, asked: Mapping[str, Any]) -> Cast:
     dtype = _checked_dtype(asked.get("dtype"), source) or np.dtype(np.float32)
     if dtype.kind not in "biufc":
         raise LoaderError(f"{source.where}: one_hot= makes numbers, not dtype={dtype}")
-    return Cast(dtype, n_classes=n)
+    return ValueCast(dtype, n_classes=n)
 
 
 def _checked_dtype(value: Any, source: Source) -> np.dtype[Any] | None:
@@ -190,11 +190,11 @@ class RaggedForm:
     layout : {"list", "pad", "flat"}
     value : scalar
         Fills what padding adds, within examples and beyond the last.
-    cast : Cast, optional
+    cast : ValueCast, optional
         As for dense sources; single values only.
     """
 
-    def __init__(self, source: Source, layout: str, value: Any, cast: Cast | None) -> None:
+    def __init__(self, source: Source, layout: str, value: Any, cast: ValueCast | None) -> None:
         self.name, self.layout, self.value, self.cast = source.name, layout, value, cast
         numbers, name, example = np.empty(0, np.int64), source.name, source.dims[0]
         self.empty = RaggedRows.within(
@@ -262,7 +262,7 @@ class BatchLayout:
         Fills the rows that padding adds to a source.
     specs : CompiledSpecs, optional
         Lays arrays out; without it a :class:`Batch` is handed out.
-    casts : mapping of str to Cast
+    casts : mapping of str to ValueCast
         Of the sources that change, where there are no specs (these carry their own).
     row_sizes : mapping of str to mapping of str to int
         Dims and lengths of one row as handed out, without specs; of examples the first alone.
@@ -286,7 +286,7 @@ class BatchLayout:
             if isinstance(option, Mapping):
                 check_known(f"{argument}= names", option, sources, "a source")
         self.specs: CompiledSpecs | None = None
-        self.padding, self.casts = dict[str, Any](), dict[str, Cast]()
+        self.padding, self.casts = dict[str, Any](), dict[str, ValueCast]()
         self.ragged, self.row_sizes = dict[str, RaggedForm](), dict[str, dict[str, int]]()
         self.dims, self.info = dict[str, tuple[str, ...]](), dict[str, ExampleInfo]()
         self.out_dtypes, self.out_row_bytes = dict[str, np.dtype[Any]](), 0

@@ -79,7 +79,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Cast:
+class ValueCast:
     """What becomes of the values of one source; None where nothing is asked.
 
     Parameters
@@ -145,7 +145,7 @@ class SpecStep:
     view: tuple[int, ...]  # the same row with one axis per axis name
     labels: IndexSpace | None  # the source's space, where it holds labels
     dtype: np.dtype[Any]  # of the result
-    cast: Cast  # of what holds no labels: its axes are those of (batch, *view)
+    cast: ValueCast  # of what holds no labels: its axes are those of (batch, *view)
 
     def __call__(self, rows: Any) -> Any:
         """Return new C-contiguous memory with `rows` laid out for the target."""
@@ -330,7 +330,7 @@ def _step(space: Space, info: SourceInfo, options: Mapping[str, Any]) -> SpecSte
     wanted = _wanted_dtype(space, info.name, asked) if held is None else None
     scale = _factor("scale", options, info, wanted, view, channel)
     shift = _factor("shift", options, info, wanted, view, channel)
-    cast = Cast(None, scale, shift, order)
+    cast = ValueCast(None, scale, shift, order)
     if held is not None:
         if cast.scaled:
             raise SpaceError("it holds labels, which take no scale or shift")

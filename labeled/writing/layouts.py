@@ -20,7 +20,7 @@ from labeled._threads import processors
 from labeled._validation import integer, memory_of
 from labeled.errors import ArrayError, LoaderError, check_known
 from labeled.formats.hdf5.filters import CODECS, NAMES, Layout, can_encode, filters_for
-from labeled.formats.header import FLETCHER32, SHUFFLE, Filter, SourceHeader
+from labeled.formats.header import FLETCHER32, SHUFFLE, FilterInfo, SourceHeader
 
 LAYOUTS = ("auto", "contiguous", "chunked")
 MAX_CHUNK_BYTES = 256 * 1024
@@ -238,14 +238,14 @@ def _resolved(wish: Wish, now: Layout) -> Wish:
     return Wish(layout, compression, level, chunks)
 
 
-def codec_of(filters: tuple[Filter, ...]) -> tuple[str | None, int | None]:
+def codec_of(filters: tuple[FilterInfo, ...]) -> tuple[str | None, int | None]:
     """Return the codec that stands for a filter pipeline here, and its level.
 
     Examples
     --------
-    >>> codec_of((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (9,))))
+    >>> codec_of((FilterInfo(2, "shuffle", (4,)), FilterInfo(1, "deflate", (9,))))
     ('gzip', 9)
-    >>> codec_of((Filter(32000, "lzf"),)), codec_of(())
+    >>> codec_of((FilterInfo(32000, "lzf"),)), codec_of(())
     (('gzip', None), (None, None))
     """
     packers = [step for step in filters if step.id not in (SHUFFLE, FLETCHER32)]

@@ -30,7 +30,14 @@ from labeled.formats.csv.index import (
     row_index,
 )
 from labeled.formats.format import Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import TEXT, FileHeader, FileStamp, Filter, SourceHeader, first_rounded
+from labeled.formats.header import (
+    TEXT,
+    FileHeader,
+    FileStamp,
+    FilterInfo,
+    SourceHeader,
+    first_rounded,
+)
 from labeled.formats.memory import scratch
 from labeled.formats.reader import ByteRanges, FileReader, Io, bands_of, decoding, groups_of
 from labeled.formats.region import Array, Ints, Region
@@ -156,7 +163,7 @@ def _file_header(
             attrs=attrs,
             storage="chunked",
             chunks=(index.block_rows, *shape),
-            filters=(Filter(0, "text"),),
+            filters=(FilterInfo(0, "text"),),
             fill_value={"O": b"", "M": np.datetime64("NaT", "ns")}.get(dtype.kind, 0),
             stored_bytes=stamp.size,
             format="csv",

@@ -43,7 +43,7 @@ from labeled.formats.header import (
     LZF,
     SHUFFLE,
     ZSTD,
-    Filter,
+    FilterInfo,
     SourceHeader,
 )
 from labeled.formats.memory import scratch
@@ -260,22 +260,22 @@ NAMES = {codec.number: name for name, codec in CODECS.items()}
 # ---------------------------------------------------------------- undoing all filters of a chunk
 
 
-def applied(filters: tuple[Filter, ...], mask: int = 0) -> tuple[Filter, ...]:
+def applied(filters: tuple[FilterInfo, ...], mask: int = 0) -> tuple[FilterInfo, ...]:
     """Return the filters that changed a chunk, in the order they were applied.
 
     Parameters
     ----------
-    filters : tuple of Filter
+    filters : tuple of FilterInfo
         :func:`why_not` returns None for them.
     mask : int
         Bit i set: filter i was not applied to the chunk.
 
     Examples
     --------
-    >>> shuffle, gzip = Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))
+    >>> shuffle, gzip = FilterInfo(2, "shuffle", (4,)), FilterInfo(1, "deflate", (4,))
     >>> applied((shuffle, gzip), 0b10) == (shuffle,)
     True
-    >>> applied((Filter(2, "shuffle", (1,)), gzip)) == (gzip,)
+    >>> applied((FilterInfo(2, "shuffle", (1,)), gzip)) == (gzip,)
     True
     """
     left = []
@@ -286,12 +286,12 @@ def applied(filters: tuple[Filter, ...], mask: int = 0) -> tuple[Filter, ...]:
     return tuple(left)
 
 
-def undo(steps: Sequence[Filter], stored: Array, out: Array) -> None:
+def undo(steps: Sequence[FilterInfo], stored: Array, out: Array) -> None:
     """Decode a chunk.
 
     Parameters
     ----------
-    steps : sequence of Filter
+    steps : sequence of FilterInfo
         Those that changed it; see :func:`applied`.
     stored : uint8 array
     out : uint8 array, as many as the chunk has bytes
@@ -324,13 +324,13 @@ def undo(steps: Sequence[Filter], stored: Array, out: Array) -> None:
         out[:] = stored
 
 
-def why_not(filters: tuple[Filter, ...]) -> str | None:
+def why_not(filters: tuple[FilterInfo, ...]) -> str | None:
     """Return why a pipeline cannot be undone here; None if it can.
 
     Examples
     --------
-    >>> why_not((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
-    >>> why_not((Filter(4, "szip"),))
+    >>> why_not((FilterInfo(2, "shuffle", (4,)), FilterInfo(1, "deflate", (4,))))
+    >>> why_not((FilterInfo(4, "szip"),))
     "filter 'szip' (4) is undone by HDF5 only"
     """
     n_packers = 0
@@ -369,7 +369,7 @@ def require_filters(source: SourceHeader) -> None:
 
 def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
     """Yield what to say of sources whose filters nothing installed undoes."""
-    found: dict[tuple[Filter, ...], list[str]] = {}
+    found: dict[tuple[FilterInfo, ...], list[str]] = {}
     for source in sources:
         found.setdefault(source.filters, []).append(source.name)
     for filters, names in found.items():
@@ -378,7 +378,7 @@ def describe_missing(sources: Iterable[SourceHeader]) -> Iterator[str]:
             yield f"no row of {listed(names, 4)} can be read: {why}"
 
 
-def why_not_by_hdf5(filters: tuple[Filter, ...]) -> str | None:
+def why_not_by_hdf5(filters: tuple[FilterInfo, ...]) -> str | None:
     """Return which filters HDF5 has not, and what to install; None if it has all of them."""
     for last in (False, True):
         missing = [step for step in filters if not h5py.h5z.filter_avail(step.id)]
@@ -455,7 +455,7 @@ class Layout:
     """
 
     chunks: tuple[int, ...] | None = None
-    filters: tuple[Filter, ...] = ()
+    filters: tuple[FilterInfo, ...] = ()
     fill: Any = 0
 
 
@@ -468,7 +468,7 @@ class Chunk:
     data: Any
 
 
-def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[Filter, ...]:
+def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[FilterInfo, ...]:
     """Return the filter pipeline of a codec; bytes are shuffled where elements have several.
 
     Raises
@@ -494,18 +494,18 @@ def filters_for(codec: str | None, level: int | None, itemsize: int) -> tuple[Fi
     level = chosen.levels[2] if level is None else level
     name = "deflate" if codec == "gzip" else codec
     option = level if chosen.option is None else chosen.option
-    packed = Filter(chosen.number, name, (option,))
-    return (packed,) if itemsize == 1 else (Filter(SHUFFLE, "shuffle", (itemsize,)), packed)
+    packed = FilterInfo(chosen.number, name, (option,))
+    return (packed,) if itemsize == 1 else (FilterInfo(SHUFFLE, "shuffle", (itemsize,)), packed)
 
 
-def can_encode(filters: tuple[Filter, ...]) -> bool:
+def can_encode(filters: tuple[FilterInfo, ...]) -> bool:
     """Whether chunks for a pipeline can be made here: shuffle, then one known codec, or less.
 
     Examples
     --------
-    >>> can_encode((Filter(2, "shuffle", (4,)), Filter(1, "deflate", (4,))))
+    >>> can_encode((FilterInfo(2, "shuffle", (4,)), FilterInfo(1, "deflate", (4,))))
     True
-    >>> can_encode((Filter(3, "fletcher32"),))
+    >>> can_encode((FilterInfo(3, "fletcher32"),))
     False
     """
     kinds = [step.id for step in filters]
@@ -542,7 +542,7 @@ def chunks_of(rows: Array, start: int, layout: Layout) -> Iterator[Chunk]:
         yield Chunk((start + corner[0], *corner[1:]), mask, data)
 
 
-def _encoded(raw: Array, filters: tuple[Filter, ...]) -> tuple[Any, int]:
+def _encoded(raw: Array, filters: tuple[FilterInfo, ...]) -> tuple[Any, int]:
     """Return the bytes of a chunk after its filters, and the mask of filters left out."""
     data = raw
     for step in filters:

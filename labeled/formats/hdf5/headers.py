@@ -31,7 +31,7 @@ from labeled.formats.hdf5 import dtypes, labels, metadata
 from labeled.formats.hdf5.arrays import PARTS, ArrayInfo, Opening, member
 from labeled.formats.hdf5.labels import SHAPE_LABELS, SHAPES, Axis, Scale
 from labeled.formats.hdf5.safety import address, check_dataset, find, opened
-from labeled.formats.header import Filter, SourceHeader, Storage, is_text, vlen_base
+from labeled.formats.header import FilterInfo, SourceHeader, Storage, is_text, vlen_base
 
 COMPARED_BYTES = 1 << 20  # values of scales are compared up to this size
 
@@ -127,11 +127,11 @@ def stored_dtype(source: SourceHeader) -> np.dtype[Any]:
     return source.dtype
 
 
-def filters_of(plist: Any) -> tuple[Filter, ...]:
+def filters_of(plist: Any) -> tuple[FilterInfo, ...]:
     """Return the filters that a creation property list names, in the order they are applied."""
-    found: tuple[Filter, ...] = ()
+    found: tuple[FilterInfo, ...] = ()
     for code, _, options, name in map(plist.get_filter, range(plist.get_nfilters())):
-        found += (Filter(int(code), name.decode("ascii", "replace"), tuple(map(int, options))),)
+        found += (FilterInfo(int(code), name.decode("ascii", "replace"), tuple(map(int, options))),)
     return found
 
 

@@ -31,7 +31,7 @@ from labeled._validation import check_fields, integer
 from labeled.errors import FileFormatError, LoaderError, ReadError
 from labeled.formats.bytesource import stamp_of
 from labeled.formats.format import ExampleReader, Format, Options, all_rows, chosen_sources, dims_of
-from labeled.formats.header import FileHeader, Filter, SourceHeader
+from labeled.formats.header import FileHeader, FilterInfo, SourceHeader
 from labeled.formats.pictures import (
     MAX_PIXELS,
     Channels,
@@ -88,7 +88,7 @@ NAMES = {
     "labelled": ("encoded", "ids", "labels"),
     "raw": ("records",),
 }
-ENCODED = Filter(0, "decoded")  # pictures are expensive to read: they have to be decoded
+ENCODED = FilterInfo(0, "decoded")  # pictures are expensive to read: they have to be decoded
 
 PEEKED_ROWS = 8  # records of a file that are looked at for pictures
 
