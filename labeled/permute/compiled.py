@@ -46,9 +46,8 @@ SHARE_BYTES = 1 << 24
 # transposes of so many bytes are stored past the caches: 3 MB of floats in the order of c01b take
 # 236 us and not 356 (2 MB of second cache); a sum of them afterwards takes what that saves
 STREAM_BYTES = 1 << 21
-# the same of planes that are woven or taken apart, some items at a time, and of runs: 0.6 to 0.9 of
-# the time
-STREAM_WOVEN_BYTES, STREAMED_ITEMS = 1 << 25, 256
+# the same of planes that are woven or taken apart, and of runs: 0.6 to 0.9 of the time
+STREAM_WOVEN_BYTES = 1 << 25
 
 BLOCK_ITEMS = 1024  # items along the fast axis that a thread claims at a time
 RUN_ITEMS = 1 << 14  # the same of runs
@@ -218,8 +217,8 @@ def _call(plan: CopyPlan) -> _Call | None:
     if by_runs:
         block = max(8, NEAR_BYTES // (n_fast * size)) if near >= 0 else max(1, RUN_ITEMS // n_fast)
         step, large = step if rows else 0, plan.size * size >= STREAM_WOVEN_BYTES
-    elif kernel == "weaves" and plan.size * size >= STREAM_WOVEN_BYTES:
-        block, large = STREAMED_ITEMS, size <= 8  # all planes of a block fit in scratch memory
+    elif kernel == "weaves":
+        large = plan.size * size >= STREAM_WOVEN_BYTES
         step = 0 if woven[0] > 1 else step  # planes lie apart where they are the destination
     at = [0 if axis == plan.axis else one for axis, one in enumerate(plan.at)]
     outer_dst = _offsets(lengths, plan.to, outer)
